@@ -1,0 +1,1 @@
+"""What is in the folders: walking, change detection, extraction, canonical text, chunks, positions."""

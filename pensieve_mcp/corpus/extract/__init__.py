@@ -1,0 +1,1 @@
+"""Extractors: a file's bytes to one canonical text with positions, inside a worker process."""

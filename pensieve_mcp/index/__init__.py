@@ -1,0 +1,1 @@
+"""Where a question points: lexical and dense retrieval over passages. Derived; deleting it is ordinary."""

@@ -1,0 +1,107 @@
+"""The history of a conversation as values, and what of it a model sees now.
+
+s' = F(s, a, o) of the StateLM paper: F appends, and applies deletions. Here F is `fold(events)`; history is never
+edited, a deletion is one more event. The loop, the MCP server and the gateway share it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+Role = Literal["assistant", "tool", "user", "system"]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A call (`assistant`) or a result (`tool`) with its handle's number. Content lies in blobs by digest."""
+
+    number: int
+    role: Role
+    tool: str
+    tokens: int
+    digest: bytes
+    label: str = ""  # what a stub calls it: `report.pdf p. 12`, `search “treaty”`
+    handle: str | None = None  # `h7f3a` for a host's own result, else None and the name is m<number>
+    invoking: int | None = None  # number of the call that this result answers
+    host_call_id: str | None = None
+    is_error: bool = False
+    part_of: int | None = None
+    chunk_ids: tuple[int, ...] = ()
+    kept_thought: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Forgot:
+    numbers: tuple[int, ...]
+    reason: str = ""
+    keep_thought: bool = False
+    summary: str = ""
+    parts: tuple[tuple[int, int], ...] = ()  # (message, one-based part) forgotten in part
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """Undo of Forgot: the messages stand in their old places as they were."""
+
+    numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    numbers: tuple[int, ...]
+    pinned: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """The host summarised or dropped what came before; what it still holds is unknown."""
+
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """`finish` answered one question; the episode goes on."""
+
+    answer: str
+    citations: tuple[str, ...] = ()
+
+
+Event = Said | Forgot | Recalled | Pinned | Compacted | Sealed
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A message as it stands in the transcript now."""
+
+    message: Message
+    forgotten: bool = False
+    summary: str = ""
+    keep_thought: bool = False
+    pinned: bool = False
+    forgotten_parts: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """What is visible. `rounds` counts calls, as the paper's conv_rounds does."""
+
+    entries: tuple[Entry, ...] = ()
+    rounds: int = 0
+    visible_tokens: int = 0
+    peak_tokens: int = 0
+    freed_tokens: int = 0
+    sealed: tuple[Sealed, ...] = ()
+    by_number: dict[int, int] = field(default_factory=dict, compare=False)  # number → place in entries
+
+
+def fold(events: Iterable[Event]) -> Transcript:
+    """The transcript after these events. Pure; never raises on any sequence of events."""
+    raise NotImplementedError

@@ -1,0 +1,1 @@
+"""What was learned: notes with evidence and revisions. Precious."""
