@@ -9,14 +9,22 @@ from __future__ import annotations
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 if TYPE_CHECKING:
     from pensieve_mcp.episode import Episode
 
 Stage = Literal["look", "find", "read", "note", "forget", "close"]
+
+
+def _as_handle(value: Any) -> Any:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+Handle = Annotated[str, BeforeValidator(_as_handle)]
+"""`m12`, `c48`; numbers are accepted, too, since the published weights write them."""
 
 
 class Args(BaseModel):
@@ -86,22 +94,24 @@ _BOOK = _Book()
 
 
 def spell(
-    name: str, *, stage: Stage, reads_only: bool = False, repeatable: bool = False, title: str = ""
+    name: str,
+    args: type[Args],
+    returns: type[Result],
+    *,
+    stage: Stage,
+    reads_only: bool = False,
+    repeatable: bool = False,
+    title: str = "",
 ) -> Callable[[Callable[[Episode, Any], Outcome]], Callable[[Episode, Any], Outcome]]:
-    """Declare a spell. Its function is `(episode, args: Args subclass) -> Outcome`; its docstring is the description;
-    the result model stands in the module as the annotation of the `result` default set by `returns`."""
+    """Declare a spell: its docstring is the description that every host's model reads."""
 
     def declare(function: Callable[[Episode, Any], Outcome]) -> Callable[[Episode, Any], Outcome]:
-        hints = function.__annotations__
-        module = __import__("sys").modules[function.__module__]
-        args = getattr(module, hints["args"]) if isinstance(hints["args"], str) else hints["args"]
-        result = function.__dict__["returns"]
         _BOOK.spells[name] = Spell(
             name=name,
             stage=stage,
             description=" ".join((function.__doc__ or "").split()),
             args=args,
-            result=result,
+            result=returns,
             function=function,
             reads_only=reads_only,
             repeatable=repeatable,
@@ -110,16 +120,6 @@ def spell(
         return function
 
     return declare
-
-
-def returns(model: type[Result]) -> Callable[[Callable[..., Outcome]], Callable[..., Outcome]]:
-    """Names the typed result of a spell; stands under `@spell`."""
-
-    def mark(function: Callable[..., Outcome]) -> Callable[..., Outcome]:
-        function.__dict__["returns"] = model
-        return function
-
-    return mark
 
 
 ORDER = (

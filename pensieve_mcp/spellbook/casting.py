@@ -1,0 +1,181 @@
+"""One cast for every door: check the arguments, run the spell, name both messages, word the answer.
+
+A cast leaves two messages in the ledger, the call and its result, each with an id, errors too. The result's text
+begins with its handle line, `m12 · c48 · report.pdf p. 12 · 812 tokens · 9,340 left`, the same in text and structured form.
+Errors are raised below and worded here, once.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pensieve_mcp.errors import Miscast, PensieveError
+from pensieve_mcp.spellbook.registry import Args, Outcome, Spell, accepts_list, spellbook
+from pensieve_mcp.spellbook.wording import bytes_of, cut_to_bytes, one_line
+from pensieve_mcp.tokens import count_tokens
+
+if TYPE_CHECKING:
+    from pensieve_mcp.episode import Episode
+
+log = logging.getLogger(__name__)
+
+HOST_EXTRAS = frozenset({"wait_for_previous"})  # added to every schema by a host, not meant for us
+MAX_ARGUMENT_BYTES = 16 * 2**20  # more is no argument but an accident
+
+
+@dataclass(frozen=True, slots=True)
+class CastResult:
+    """What a door passes on. `text` begins with the handle line; `result` is the typed result as plain data."""
+
+    text: str
+    result: dict[str, Any]
+    message: dict[str, Any]  # msg_id, invoking_msg_id, tokens
+    is_error: bool = False
+    slug: str = ""
+    changed_notes: tuple[str, ...] = field(default=())
+
+
+def cast(episode: Episode, name: str, arguments: Mapping[str, Any] | None, *, host_call_id: str | None = None) -> CastResult:
+    """Run one spell in an episode. Never raises on anything a caller sends; storage that fails is a worded error, too."""
+    spell: Spell | None = None
+    outcome: Outcome | None = None
+    error: PensieveError | None = None
+    raw = dict(arguments or {})
+    try:
+        spell = find_spell(name)
+        checked = check_arguments(spell, raw)
+        outcome = spell.function(episode, checked)
+    except PensieveError as raised:
+        error = raised
+    except Exception as raised:
+        log.exception("%s failed", name)
+        error = PensieveError(
+            f"{name} failed inside: {type(raised).__name__}: {one_line(str(raised), 300)}.",
+            hint="This is a fault of ours; the server's log has the details. Another call may still work.",
+            slug="internal",
+        )
+    try:
+        return _record(episode, spell, name, raw, outcome, error, host_call_id)
+    except PensieveError as raised:
+        # The ledger itself cannot be written (full disk, locked): the answer still reaches the model, without an id.
+        log.error("the ledger refused a message of %s: %s", name, raised)
+        shown = error or raised
+        return CastResult(
+            text=f"{shown.message} {shown.hint}".strip(),
+            result={},
+            message={"msg_id": None, "invoking_msg_id": None, "tokens": count_tokens(str(shown))},
+            is_error=True,
+            slug=shown.slug,
+        )
+
+
+def find_spell(name: str) -> Spell:
+    """The spell of this name. Raises Miscast with near names."""
+    book = spellbook()
+    if name in book:
+        return book[name]
+    folded = {re.sub(r"[^a-z]", "", known.lower()): known for known in book}
+    near = difflib.get_close_matches(re.sub(r"[^a-z]", "", name.lower()), folded, n=3, cutoff=0.5)
+    hint = f"Did you mean {' or '.join(folded[n] for n in near)}?" if near else f"There are {', '.join(book)}."
+    raise Miscast(f"There is no spell {name[:80]!r}.", hint=hint, slug="no_such_spell")
+
+
+def check_arguments(spell: Spell, raw: Mapping[str, Any]) -> Args:
+    """Arguments as the spell wants them. Raises Miscast that names the argument, the value and what it should be."""
+    from pydantic import ValidationError
+
+    fields = spell.args.model_fields
+    given: dict[str, Any] = {}
+    for key, value in raw.items():
+        if key in HOST_EXTRAS:
+            continue
+        if key not in fields:
+            near = difflib.get_close_matches(str(key), fields, n=2, cutoff=0.6)
+            hint = f"Did you mean {' or '.join(near)}?" if near else f"{spell.name} takes {', '.join(fields) or 'no arguments'}."
+            raise Miscast(f"{spell.name} has no argument {str(key)[:80]!r}.", hint=hint, slug="unknown_argument")
+        if value is None:
+            continue
+        given[key] = _split_list(value) if accepts_list(fields[key].annotation) else value
+    try:
+        return spell.args.model_validate(given)
+    except ValidationError as invalid:
+        problem = invalid.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in problem["loc"]) or "the arguments"
+        if problem["type"] == "missing":
+            required = [n for n, f in fields.items() if f.is_required()]
+            raise Miscast(f"{spell.name} needs {where}.", hint=f"Required: {', '.join(required)}.", slug="missing_argument") from None
+        words = problem["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+        raise Miscast(
+            f"{where} is {one_line(repr(problem['input']), 120)}, but should be {words}.",
+            hint=f"Call {spell.name} again with that corrected.",
+            slug="bad_argument",
+        ) from None
+
+
+def _split_list(value: Any) -> Any:
+    """Lists as small models write them: a JSON string, or one item without brackets."""
+    if isinstance(value, str):
+        stripped = value.strip()
+        if stripped.startswith(("[", "{")):
+            try:
+                value = json.loads(stripped)
+            except ValueError:
+                return [value]
+        elif not stripped:
+            return []
+        else:
+            return [value]
+    return [value] if isinstance(value, dict) else value
+
+
+def _record(
+    episode: Episode,
+    spell: Spell | None,
+    name: str,
+    raw: Mapping[str, Any],
+    outcome: Outcome | None,
+    error: PensieveError | None,
+    host_call_id: str | None,
+) -> CastResult:
+    call_text = json.dumps({"name": name, "arguments": raw}, ensure_ascii=False, default=str)
+    with episode.recording() as numbers:
+        call_number, number = numbers
+        if outcome is not None:
+            facts, body = list(outcome.facts), outcome.body
+        else:
+            assert error is not None
+            facts, body = ["error"], f"{error.message} {error.hint}".strip()
+        limit = episode.settings.result_bytes
+        if not (outcome and outcome.exempt) and bytes_of(body) > limit - 200:
+            body = body[: cut_to_bytes(body, limit - 300)].rstrip() + "\n[cut here: the result was longer than the limit]"
+        tokens = count_tokens(body) + 24  # the handle line itself
+        left = max(0, episode.budget().left - tokens - count_tokens(call_text))
+        head = " · ".join([f"m{number}", *facts, f"{tokens:,} tokens", f"{left:,} left"])
+        advice = episode.advice(left) if spell is not None and spell.stage in ("find", "read") else ""
+        text = "\n".join(part for part in (head, body, advice) if part)
+        episode.record(
+            call_number=call_number,
+            number=number,
+            tool=spell.name if spell else name[:80],
+            call_text=call_text,
+            text=text,
+            tokens=tokens,
+            label=outcome.label if outcome else "",
+            chunk_ids=outcome.chunk_ids if outcome else (),
+            is_error=error is not None,
+            host_call_id=host_call_id,
+            after=outcome.result if outcome else None,
+        )
+    return CastResult(
+        text=text,
+        result=outcome.result.model_dump(mode="json") if outcome else {},
+        message={"msg_id": f"m{number}", "invoking_msg_id": f"m{call_number}", "tokens": tokens},
+        is_error=error is not None,
+        slug=error.slug if error else "",
+    )

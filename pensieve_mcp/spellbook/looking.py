@@ -1,0 +1,270 @@
+"""analyzeText, checkBudget, buildIndex: what is there, how full the window is, make it searchable."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from pensieve_mcp.budget import heaviest
+from pensieve_mcp.corpus.types import ChunkSet
+from pensieve_mcp.errors import Miscast
+from pensieve_mcp.spellbook.registry import Args, Outcome, Result, spell
+from pensieve_mcp.spellbook.wording import bytes_of, count, listing, one_line, shares
+
+if TYPE_CHECKING:
+    from pensieve_mcp.episode import Episode
+
+MIN_CHUNK_TOKENS = 50
+MAX_CHUNK_TOKENS = 100_000
+
+
+class AnalyzeArgs(Args):
+    path: str | None = Field(None, description="Document or folder, as root/relative/file; none: everything.")
+    cursor: str | None = Field(None, description="next_cursor of the last answer.")
+
+
+class DocumentLine(Result):
+    path: str
+    tokens: int
+    media_type: str
+    title: str
+
+
+class OutlineLine(Result):
+    heading: str
+    locator: str
+    tokens: int
+    chunk_id: int | None
+
+
+class AnalyzeResult(Result):
+    total_tokens: int
+    total_documents: int
+    documents: list[DocumentLine]
+    skipped: dict[str, int]
+    formats: dict[str, int]
+    languages: dict[str, int]
+    outline: list[OutlineLine]
+    next_cursor: str | None
+
+
+@spell("analyzeText", AnalyzeArgs, AnalyzeResult, stage="look", reads_only=True, title="Look at the documents")
+def analyze_text(episode: Episode, args: AnalyzeArgs) -> Outcome:
+    """Size of the documents in tokens: how many, formats, languages, what was skipped. With a document's path: its outline with chunk ids."""
+    workspace = episode.workspace
+    under = workspace.prefix(args.path)
+    document = workspace.corpus.document(under[0]) if under and workspace.is_document(under[0]) else None
+    if document is not None:
+        return _outline(episode, document, args.cursor)
+    totals = workspace.corpus.totals(under)
+    room = episode.settings.result_bytes - 1_200
+    documents, cursor = workspace.corpus.documents(under, cursor=args.cursor, limit=200)
+    lines: list[str] = []
+    shown: list[DocumentLine] = []
+    for found in documents:
+        line = f"{found.path} · {found.tokens:,} tokens" + (f" · {one_line(found.title, 80)}" if found.title else "")
+        if found.status == "partial":
+            line += " · read in part"
+        if bytes_of(listing(lines)) + bytes_of(line) > room:
+            cursor = shown[-1].path if shown else None
+            break
+        lines.append(line)
+        shown.append(DocumentLine(path=found.path, tokens=found.tokens, media_type=found.media_type, title=found.title))
+    progress = workspace.progress()
+    head = [f"{count(totals.documents, 'document')}, {totals.tokens:,} tokens" + (f" ({shares(totals.formats)})" if totals.formats else "") + "."]
+    if totals.languages:
+        head.append(f"Languages: {shares(totals.languages)}.")
+    if totals.skipped:
+        head.append(f"Skipped {sum(totals.skipped.values()):,}: {shares(totals.skipped)}.")
+    if progress.state == "building":
+        head.append(f"Still indexing: {progress.documents_done:,} of {progress.documents_total:,} documents.")
+    elif not totals.documents:
+        head.append(workspace.why_empty())
+    if cursor:
+        lines.append(f"More: analyzeText(cursor={cursor!r}).")
+    return Outcome(
+        AnalyzeResult(
+            total_tokens=totals.tokens,
+            total_documents=totals.documents,
+            documents=shown,
+            skipped=dict(totals.skipped),
+            formats=dict(totals.formats),
+            languages=dict(totals.languages),
+            outline=[],
+            next_cursor=cursor,
+        ),
+        listing([" ".join(head), *lines]),
+        label="list of documents" + (f" under {args.path}" if args.path else ""),
+    )
+
+
+def _outline(episode: Episode, document: Any, cursor: str | None) -> Outcome:
+    corpus = episode.workspace.corpus
+    chunk_set = episode.chunk_set
+    entries = corpus.outline(document.document_id)
+    start = _offset_cursor(cursor)
+    first = corpus.chunk_containing(chunk_set, document.document_id, 0)
+    last = corpus.chunk_containing(chunk_set, document.document_id, max(0, document.chars - 1))
+    chunks = f", chunks c{first.chunk_id} to c{last.chunk_id} in document order" if first and last else ""
+    head = f"{document.path}: {document.tokens:,} tokens, {document.media_type}{chunks}."
+    if document.title:
+        head += f" Title: {one_line(document.title)}."
+    if document.warnings:
+        head += " " + " ".join(document.warnings)
+    lines: list[str] = []
+    outline: list[OutlineLine] = []
+    next_cursor = None
+    room = episode.settings.result_bytes - 1_200
+    for place, entry in enumerate(entries[start:], start):
+        chunk = corpus.chunk_containing(chunk_set, document.document_id, entry.span.start)
+        line = "  " * max(0, entry.level - 1) + one_line(entry.heading, 120) + f" · {entry.locator} · {entry.tokens:,} tokens" + (f" · c{chunk.chunk_id}" if chunk else "")
+        if bytes_of(listing(lines)) + bytes_of(line) > room:
+            next_cursor = str(place)
+            lines.append(f"More: analyzeText(path={document.path!r}, cursor={next_cursor!r}).")
+            break
+        lines.append(line)
+        outline.append(OutlineLine(heading=entry.heading, locator=entry.locator, tokens=entry.tokens, chunk_id=chunk.chunk_id if chunk else None))
+    return Outcome(
+        AnalyzeResult(
+            total_tokens=document.tokens,
+            total_documents=1,
+            documents=[DocumentLine(path=document.path, tokens=document.tokens, media_type=document.media_type, title=document.title)],
+            skipped={},
+            formats={document.media_type: 1},
+            languages={},
+            outline=outline,
+            next_cursor=next_cursor,
+        ),
+        listing([head, *lines]),
+        label=f"outline of {document.path}",
+    )
+
+
+def _offset_cursor(cursor: str | None) -> int:
+    if cursor is None:
+        return 0
+    if not cursor.isdecimal() or len(cursor) > 12:
+        raise Miscast(f"cursor is {cursor[:40]!r}, which no answer gave.", hint="Pass next_cursor of the last answer, or none.", slug="bad_cursor")
+    return int(cursor)
+
+
+class BudgetArgs(Args):
+    pass
+
+
+class HeavyMessage(Result):
+    msg_id: str
+    tool: str
+    label: str
+    tokens: int
+
+
+class BudgetResult(Result):
+    conv_rounds: int
+    available_tokens: int
+    available_rounds: int
+    used_tokens: int
+    peak_tokens: int
+    freed_tokens: int
+    still_in_prompt_tokens: int
+    sees: str
+    heaviest: list[HeavyMessage]
+    notes: list[str]
+
+
+@spell("checkBudget", BudgetArgs, BudgetResult, stage="look", reads_only=True, title="Check the budget")
+def check_budget(episode: Episode, args: BudgetArgs) -> Outcome:
+    """Tokens and rounds used and left, the heaviest messages to delete, and the keys of all notes."""
+    budget = episode.budget()
+    heavy = heaviest(episode.transcript())
+    lines = [
+        f"{budget.used:,} of {budget.window:,} tokens in mind, {budget.left:,} left; peak {budget.peak:,}, freed {budget.freed:,}. "
+        f"{count(budget.rounds, 'round')}, {budget.rounds_left:,} left."
+    ]
+    if budget.sees == "tool traffic":
+        lines.append("Counted is this server's own traffic; the rest of the conversation is not seen from here.")
+    if budget.still_in_prompt:
+        lines.append(f"{budget.still_in_prompt:,} deleted tokens still stand in the host's prompt: {episode.physical_advice()}")
+    if heavy:
+        lines.append("Heaviest: " + ", ".join(f"m{e.message.number} {e.message.tool} {e.message.label} {e.message.tokens:,}".replace("  ", " ") for e in heavy) + ".")
+    notes = episode.workspace.notebook.list(limit=200)[0]
+    if notes:
+        lines.append("Notes:")
+        room = episode.settings.result_bytes - 1_500
+        for place, note in enumerate(notes):
+            line = f"{note.key}: {one_line(note.summary, 160)}"
+            if bytes_of(listing(lines)) + bytes_of(line) > room:
+                lines.append(f"… {len(notes) - place} more; readNote() lists them.")
+                break
+            lines.append(line)
+    return Outcome(
+        BudgetResult(
+            conv_rounds=budget.rounds,
+            available_tokens=budget.left,
+            available_rounds=budget.rounds_left,
+            used_tokens=budget.used,
+            peak_tokens=budget.peak,
+            freed_tokens=budget.freed,
+            still_in_prompt_tokens=budget.still_in_prompt,
+            sees=budget.sees,
+            heaviest=[HeavyMessage(msg_id=f"m{e.message.number}", tool=e.message.tool, label=e.message.label, tokens=e.message.tokens) for e in heavy],
+            notes=[note.key for note in notes],
+        ),
+        listing(lines),
+        label="budget",
+    )
+
+
+class BuildArgs(Args):
+    paths: list[str] | None = Field(None, description="Only these folders or files; none: all.")
+    chunk_size: int = Field(1_000, description="Tokens per chunk.", ge=MIN_CHUNK_TOKENS, le=MAX_CHUNK_TOKENS)
+    overlap: int = Field(0, description="Tokens shared by neighbours.", ge=0)
+
+
+class BuildResult(Result):
+    index_id: str
+    state: str
+    total_chunks: int
+    first_chunk_id: int | None
+    last_chunk_id: int | None
+    documents_done: int
+    documents_total: int
+
+
+@spell("buildIndex", BuildArgs, BuildResult, stage="look", repeatable=True, title="Index the documents")
+def build_index(episode: Episode, args: BuildArgs) -> Outcome:
+    """Index the folders, or look for changes, in the background; returns at once with progress. Searching works meanwhile. Needed only for another chunk_size or to refresh."""
+    if args.overlap >= args.chunk_size:
+        raise Miscast(f"overlap is {args.overlap}, but must be smaller than chunk_size, {args.chunk_size}.", hint="Leave overlap out for none.", slug="bad_argument")
+    workspace = episode.workspace
+    under = workspace.prefix(*(args.paths or ()))
+    chunk_set = ChunkSet(args.chunk_size, args.overlap) if {"chunk_size", "overlap"} & args.model_fields_set else episode.chunk_set
+    progress = workspace.build(under, chunk_set, wait_seconds=2.0)
+    episode.use_chunk_set(chunk_set)
+    total, first, last = workspace.corpus.chunk_range(chunk_set)
+    state = "building" if progress.state == "building" else "ready" if progress.state in ("ready", "empty") else "stale"
+    words = {
+        "building": f"Building: {progress.documents_done:,} of {progress.documents_total:,} documents so far. What is done can be searched now; call buildIndex again for progress.",
+        "ready": f"Ready: {count(progress.documents_done, 'document')}, {count(total, 'chunk')} of about {chunk_set.size_tokens:,} tokens"
+        + (f", c{first} to c{last}" if first is not None else "") + ".",
+        "stale": f"Not finished: {progress.detail or 'the last build failed'}.",
+    }  # fmt: skip
+    lines = [words[state], *progress.warnings]
+    if state == "ready" and not total:
+        lines.append(workspace.why_empty())
+    if progress.skipped:
+        lines.append(f"{progress.skipped:,} files were skipped; analyzeText tells why.")
+    return Outcome(
+        BuildResult(
+            index_id=f"{workspace.name}:{chunk_set.size_tokens}/{chunk_set.overlap_tokens}",
+            state=state,
+            total_chunks=total,
+            first_chunk_id=first,
+            last_chunk_id=last,
+            documents_done=progress.documents_done,
+            documents_total=progress.documents_total,
+        ),
+        listing(lines),
+        label="index",
+    )

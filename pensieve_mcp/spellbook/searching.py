@@ -1,0 +1,174 @@
+"""searchEngine: where a question points, in documents, notes and history. Never whole texts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from pensieve_mcp.errors import Miscast
+from pensieve_mcp.spellbook.registry import Args, Outcome, Result, spell
+from pensieve_mcp.spellbook.wording import bytes_of, listing, one_line
+
+if TYPE_CHECKING:
+    from pensieve_mcp.episode import Episode
+
+MAX_QUERIES = 10
+MAX_LIMIT = 100
+PASSAGES_PER_HIT = 12  # passages asked for each chunk wanted: several lie in one chunk
+
+
+class SearchArgs(Args):
+    keyword: str = Field(description="What to look for, as prose; \"quoted\" for phrases.")
+    queries: list[str] | None = Field(None, description="More queries for the same search.")
+    mode: Literal["hybrid", "lexical", "dense", "exact"] = Field("hybrid", description="exact: literal strings, parted by commas.")
+    scope: Literal["documents", "notes", "history"] = Field("documents", description="history: earlier messages, deleted ones too.")
+    under: str | None = Field(None, description="Only below this path.")
+    limit: int = Field(10, ge=1, le=MAX_LIMIT)
+    cursor: str | None = Field(None, description="next_cursor of the last answer.")
+
+
+class RetrievedChunk(Result):
+    chunk_id: int
+    relevance_score: float
+    highlights: list[str]
+    path: str
+    locator: str
+    tokens: int
+    fresh: str
+
+
+class OtherHit(Result):
+    id: str
+    summary: str
+    highlights: list[str]
+
+
+class SearchResult(Result):
+    retrieved_chunks: list[RetrievedChunk]
+    hits: list[OtherHit]
+    keywords: list[str]
+    total: int
+    message: str
+    next_cursor: str | None
+
+
+@spell("searchEngine", SearchArgs, SearchResult, stage="find", reads_only=True, title="Search")
+def search_engine(episode: Episode, args: SearchArgs) -> Outcome:
+    """Search the documents by words and meaning: chunk ids, places and highlights, best first; read them with readChunk. Also searches notes or history."""
+    queries = _queries(args)
+    start = _cursor(args.cursor)
+    if args.scope == "notes":
+        return _notes(episode, args, queries, start)
+    if args.scope == "history":
+        return _history(episode, args, queries, start)
+    return _documents(episode, args, queries, start)
+
+
+def _queries(args: SearchArgs) -> list[str]:
+    queries = list(dict.fromkeys(q for q in [args.keyword, *(args.queries or [])] if q.strip()))
+    if not queries:
+        raise Miscast("keyword is empty.", hint="Say what to look for, for example: termination notice period.", slug="empty_query")
+    if len(queries) > MAX_QUERIES:
+        raise Miscast(f"{len(queries)} queries in one call; at most {MAX_QUERIES}.", hint="Search twice.", slug="too_many_queries")
+    return queries
+
+
+def _cursor(cursor: str | None) -> int:
+    if cursor is None or cursor == "":
+        return 0
+    if not cursor.isdecimal() or len(cursor) > 9:
+        raise Miscast(f"cursor is {cursor[:40]!r}, which no answer gave.", hint="Pass next_cursor of the last answer, or none.", slug="bad_cursor")
+    return int(cursor)
+
+
+def _documents(episode: Episode, args: SearchArgs, queries: list[str], start: int) -> Outcome:
+    workspace = episode.workspace
+    under = workspace.prefix(args.under)
+    found = workspace.search(queries, mode=args.mode, under=under, passages=(start + args.limit) * PASSAGES_PER_HIT, chunk_set=episode.chunk_set)
+    page = found.hits[start : start + args.limit]
+    lines: list[str] = []
+    retrieved: list[RetrievedChunk] = []
+    room = episode.settings.result_bytes - 1_500
+    for hit in page:
+        hit = workspace.illuminate(hit, found.terms)
+        head = f"c{hit.chunk_id} · {hit.score:.2f} · {hit.path} {hit.locator} · {hit.tokens:,} tokens".replace("  ", " ")
+        if hit.fresh != "yes":
+            head += " · file changed since" if hit.fresh == "changed" else " · file is gone"
+        block = listing([head, *("  " + text for text in hit.highlights)])
+        if lines and bytes_of(listing(lines)) + bytes_of(block) > room:
+            break
+        lines.append(block)
+        retrieved.append(
+            RetrievedChunk(chunk_id=hit.chunk_id, relevance_score=round(hit.score, 3), highlights=list(hit.highlights), path=hit.path, locator=hit.locator, tokens=hit.tokens, fresh=hit.fresh)
+        )
+    total = max(found.total, len(found.hits))
+    end = start + len(retrieved)
+    next_cursor = str(end) if retrieved and end < len(found.hits) else None
+    message = _message(workspace, args, retrieved, total, start, found.notes, found.suggestions)
+    return Outcome(
+        SearchResult(retrieved_chunks=retrieved, hits=[], keywords=queries, total=total, message=message, next_cursor=next_cursor),
+        listing([message, *lines, *([f"More: cursor={next_cursor!r}."] if next_cursor else [])]),
+        label=f"search “{one_line(queries[0], 60)}”",
+    )
+
+
+def _message(workspace: object, args: SearchArgs, retrieved: list[RetrievedChunk], total: int, start: int, notes: tuple[str, ...], suggestions: tuple[str, ...]) -> str:
+    from pensieve_mcp.workspace import Workspace
+
+    assert isinstance(workspace, Workspace)
+    if retrieved:
+        words = [f"{start + 1} to {start + len(retrieved)} of {total:,}." if start else f"{len(retrieved)} of {total:,}."]
+    elif start:
+        words = ["No more hits."]
+    else:
+        words = ["Nothing found" + (f" under {args.under}" if args.under else "") + "."]
+        if suggestions:
+            words.append(f"Near spellings that occur: {', '.join(suggestions)}.")
+        else:
+            words.append("Try other words, fewer words or several queries." + (" Without under there may be more." if args.under else ""))
+    words += notes
+    progress = workspace.progress()
+    if progress.state == "building":
+        words.append(f"Still indexing, {progress.documents_done:,} of {progress.documents_total:,} documents can be searched.")
+    elif not retrieved and progress.state in ("empty", "failed", "stale"):
+        words.append(workspace.why_empty())
+    return " ".join(words)
+
+
+def _notes(episode: Episode, args: SearchArgs, queries: list[str], start: int) -> Outcome:
+    hits: dict[str, OtherHit] = {}
+    for query in queries:
+        for hit in episode.workspace.notebook.search(query, limit=start + args.limit + 1):
+            hits.setdefault(hit.key, OtherHit(id=hit.key, summary=hit.summary, highlights=[hit.snippet] if hit.snippet else []))
+    return _other(episode, args, queries, list(hits.values()), start, "note", "readNote reads one.")
+
+
+def _history(episode: Episode, args: SearchArgs, queries: list[str], start: int) -> Outcome:
+    hits: dict[str, OtherHit] = {}
+    for query in queries:
+        for hit in episode.workspace.ledger.history_search(query, episode=episode.episode_id, limit=start + args.limit + 1):
+            state = "deleted, restoreContext brings it back" if hit.forgotten else "still in mind"
+            hits.setdefault(hit.handle, OtherHit(id=hit.handle, summary=f"{hit.tool} {hit.label} · {state}".strip(), highlights=[hit.snippet] if hit.snippet else []))
+    return _other(episode, args, queries, list(hits.values()), start, "message", "restoreContext brings one back.")
+
+
+def _other(episode: Episode, args: SearchArgs, queries: list[str], hits: list[OtherHit], start: int, what: str, how: str) -> Outcome:
+    page = hits[start : start + args.limit]
+    lines: list[str] = []
+    shown: list[OtherHit] = []
+    room = episode.settings.result_bytes - 1_000
+    for hit in page:
+        block = listing([f"{hit.id} · {one_line(hit.summary, 200)}", *("  " + one_line(text, 240) for text in hit.highlights)])
+        if lines and bytes_of(listing(lines)) + bytes_of(block) > room:
+            break
+        lines.append(block)
+        shown.append(hit)
+    end = start + len(shown)
+    next_cursor = str(end) if shown and end < len(hits) else None
+    message = f"{len(shown)} of {len(hits)} {what}s. {how}" if shown else f"No {what} has these words. Try other words."
+    return Outcome(
+        SearchResult(retrieved_chunks=[], hits=shown, keywords=queries, total=len(hits), message=message, next_cursor=next_cursor),
+        listing([message, *lines, *([f"More: cursor={next_cursor!r}."] if next_cursor else [])]),
+        label=f"search in {args.scope} “{one_line(queries[0], 60)}”",
+    )

@@ -1,0 +1,67 @@
+"""Words of results: short, facts first, no banners. What we print is paid for in someone's context window."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+
+
+def count(number: int, one: str, many: str = "") -> str:
+    """`1 document`, `1,204 documents`."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def bytes_of(text: str) -> int:
+    """Size as a host counts it: UTF-8 bytes."""
+    return len(text.encode("utf-8", "surrogatepass"))
+
+
+def cut_to_bytes(text: str, limit: int) -> int:
+    """Characters of `text` that fit in `limit` bytes, ending at a line or word border where one is near."""
+    if limit <= 0:
+        return 0
+    encoded = text.encode("utf-8", "surrogatepass")
+    if len(encoded) <= limit:
+        return len(text)
+    end = len(encoded[:limit].decode("utf-8", "ignore"))
+    for border in ("\n", " "):
+        at = text.rfind(border, max(0, end - 400), end)
+        if at > 0:
+            return at + 1
+    return end
+
+
+def one_line(text: str, limit: int = 200) -> str:
+    """A text on one line, shortened with an ellipsis."""
+    joined = " ".join(text.split())
+    return joined if len(joined) <= limit else joined[: limit - 1].rstrip() + "…"
+
+
+def listing(lines: Iterable[str]) -> str:
+    return "\n".join(lines)
+
+
+def shares(counts: dict[str, int], limit: int = 6) -> str:
+    """`pdf 12, md 9, … 3 more`: the largest first."""
+    ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    shown = [f"{name} {number:,}" for name, number in ranked[:limit]]
+    if len(ranked) > limit:
+        shown.append(f"… {len(ranked) - limit} more")
+    return ", ".join(shown)
+
+
+def as_text(value: object) -> str:
+    """Note content as published may be any object; we keep text."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)
+
+
+def handles(numbers: Sequence[int], limit: int = 8) -> str:
+    """`m3, m4, m7`, runs as `m3–m9`."""
+    runs: list[tuple[int, int]] = []
+    for number in sorted(set(numbers)):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1] = (runs[-1][0], number)
+        else:
+            runs.append((number, number))
+    words = [f"m{a}" if a == b else f"m{a}, m{b}" if b == a + 1 else f"m{a}–m{b}" for a, b in runs]
+    return ", ".join(words[:limit]) + (f" and {len(words) - limit} more" if len(words) > limit else "")
