@@ -52,6 +52,9 @@ class Skipped:
     path: str
     reason: SkipReason
     detail: str = ""
+    root: str = ""
+    raw: bytes | None = None  # exact relative path where the walk met it; the identity
+    folder: bool = False  # a whole folder was passed over: one Skipped stands for all below it
 
 
 @dataclass(frozen=True, slots=True)
