@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pensieve_mcp.errors import StorageError
 
@@ -76,13 +76,13 @@ class Connection(sqlite3.Connection):
     read_only: bool = False
     frozen: StorageError | None = None  # why nothing may be written through it
 
-    def __init__(self, *args: object, **kwargs: object) -> None:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.basins: dict[str, int] = {}
 
-    def execute(self, *args: object) -> sqlite3.Cursor:  # type: ignore[override]  # same arguments, passed on
+    def execute(self, *args: Any) -> sqlite3.Cursor:
         try:
-            return super().execute(*args)  # type: ignore[arg-type]
+            return super().execute(*args)
         except sqlite3.Error as error:
             raise worded(error, self.path) from error
 
@@ -166,7 +166,7 @@ def database_path(db: Database) -> Path:
 
 
 def _make_private(path: Path) -> None:
-    """Create the folder (0700) and the file (0600), or tighten the file (an existing folder keeps its mode)."""
+    """Create the folder (0700) and the file (0600), or tighten the file (an old folder keeps its mode)."""
     try:
         if not path.parent.exists():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 """The history of a conversation as values, and what of it a model sees now.
 
-s' = F(s, a, o) of the StateLM paper: F appends, and applies deletions. Here F is `fold(events)`; history is never
-edited, a deletion is one more event. The loop, the MCP server and the gateway share it.
+s' = F(s, a, o) of the StateLM paper: F appends, and applies deletions. Here F is `fold(events)`; history is
+never edited, a deletion is one more event. The loop, the MCP server and the gateway share it.
 """
 
 from __future__ import annotations
@@ -87,11 +87,16 @@ class Entry:
     keep_thought: bool = False
     pinned: bool = False
     forgotten_parts: tuple[int, ...] = ()
+    compacted: bool = False  # said before the host compacted: likely gone there, counted as nothing
 
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """What is visible. `rounds` counts calls, as the paper's conv_rounds does."""
+    """What is visible. `rounds` counts calls, as the paper's conv_rounds does.
+
+    `freed_tokens` is what stands forgotten now: recalling takes it back. `peak_tokens` is the most that was
+    ever visible.
+    """
 
     entries: tuple[Entry, ...] = ()
     rounds: int = 0
@@ -100,8 +105,11 @@ class Transcript:
     freed_tokens: int = 0
     sealed: tuple[Sealed, ...] = ()
     by_number: dict[int, int] = field(default_factory=dict, compare=False)  # number → place in entries
+    compactions: int = 0
 
 
 def fold(events: Iterable[Event]) -> Transcript:
     """The transcript after these events. Pure; never raises on any sequence of events."""
-    raise NotImplementedError
+    from pensieve_mcp.ledger.folding import Folder  # it needs the values of this file
+
+    return Folder(events).transcript()

@@ -1,0 +1,127 @@
+"""`fold`, one event at a time: a long conversation is not folded anew for every call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from pensieve_mcp.ledger.events import (
+    Compacted,
+    Entry,
+    Event,
+    Forgot,
+    Pinned,
+    Recalled,
+    Said,
+    Sealed,
+    Transcript,
+)
+from pensieve_mcp.ledger.stubs import standing_tokens
+
+NEVER_FORGOTTEN = ("user", "system")
+
+
+class Folder:
+    """Takes events one after another; `transcript()` equals `fold` of all of them. Not for several threads.
+
+    What cannot be applied is passed over, since history is never edited and a replay must not fail: unknown
+    numbers, a number said twice, forgetting what is pinned, a user's, or forgotten already (a stub stays as
+    it was first written).
+    """
+
+    def __init__(self, events: Iterable[Event] = ()) -> None:
+        self._entries: list[Entry] = []
+        self._places: dict[int, int] = {}
+        self._sealed: list[Sealed] = []
+        self._rounds = self._visible = self._peak = self._freed = self._compactions = 0
+        self._made: Transcript | None = None
+        self.extend(events)
+
+    def extend(self, events: Iterable[Event]) -> None:
+        for event in events:
+            self.add(event)
+
+    def add(self, event: Event) -> None:
+        """Apply one event. Never raises on a value of the Event types."""
+        self._made = None
+        if isinstance(event, Said):
+            self._say(event)
+        elif isinstance(event, Forgot):
+            for number in event.numbers:
+                self._forget(number, event)
+            for number, part in event.parts:
+                self._forget_part(number, part)
+        elif isinstance(event, Recalled):
+            for number in event.numbers:
+                self._recall(number)
+        elif isinstance(event, Pinned):
+            for number in event.numbers:
+                if (entry := self._at(number)) is not None:
+                    self._put(replace(entry, pinned=event.pinned))
+        elif isinstance(event, Compacted):
+            self._compactions += 1
+            for entry in list(self._entries):
+                if not entry.compacted:
+                    self._put(replace(entry, compacted=True))
+        elif isinstance(event, Sealed):
+            self._sealed.append(event)
+        self._peak = max(self._peak, self._visible)
+
+    def transcript(self) -> Transcript:
+        if self._made is None:
+            self._made = Transcript(
+                entries=tuple(self._entries),
+                rounds=self._rounds,
+                visible_tokens=self._visible,
+                peak_tokens=self._peak,
+                freed_tokens=self._freed,
+                sealed=tuple(self._sealed),
+                by_number=dict(self._places),
+                compactions=self._compactions,
+            )
+        return self._made
+
+    def _at(self, number: int) -> Entry | None:
+        place = self._places.get(number)
+        return None if place is None else self._entries[place]
+
+    def _say(self, event: Said) -> None:
+        message = event.message
+        if message.number in self._places:
+            return
+        self._places[message.number] = len(self._entries)
+        self._entries.append(Entry(message))
+        self._visible += standing_tokens(self._entries[-1])
+        if message.role == "assistant":
+            self._rounds += 1
+
+    def _put(self, entry: Entry) -> None:
+        place = self._places[entry.message.number]
+        before = self._entries[place]
+        self._entries[place] = entry
+        self._visible += standing_tokens(entry) - standing_tokens(before)
+        self._freed += _freed(entry) - _freed(before)
+
+    def _forget(self, number: int, event: Forgot) -> None:
+        entry = self._at(number)
+        if entry is None or entry.forgotten or entry.pinned or entry.message.role in NEVER_FORGOTTEN:
+            return
+        self._put(replace(entry, forgotten=True, summary=event.summary, keep_thought=event.keep_thought))
+
+    def _forget_part(self, number: int, part: int) -> None:
+        entry = self._at(number)
+        if entry is None or entry.pinned or entry.message.role in NEVER_FORGOTTEN:
+            return
+        self._put(replace(entry, forgotten_parts=tuple(sorted({*entry.forgotten_parts, part}))))
+
+    def _recall(self, number: int) -> None:
+        entry = self._at(number)
+        if entry is not None:
+            self._put(replace(entry, forgotten=False, summary="", keep_thought=False, forgotten_parts=()))
+
+
+def _freed(entry: Entry) -> int:
+    """Tokens that forgetting won back; what the host dropped by itself is not our doing."""
+    if not entry.forgotten:
+        return 0
+    return entry.message.tokens - standing_tokens(replace(entry, compacted=False))

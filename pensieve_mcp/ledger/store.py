@@ -1,0 +1,502 @@
+"""The ledger: what was said in each conversation, what was forgotten of it, and how to bring it back.
+
+Events lie in `pensieve.db`, contents in `blobs.db`. Events are only added; purging and retention are the one
+exception, kept in `retention.py`. Which messages a budget or a host makes of it is decided above.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from pensieve_mcp.errors import Miscast, NoSuchMessage, StorageError
+from pensieve_mcp.fulltext import SHADOW_VERSION, Shadow, shadow
+from pensieve_mcp.handles import MessageRef
+from pensieve_mcp.ledger import retention, search, transfer
+from pensieve_mcp.ledger.blobs import Blobs
+from pensieve_mcp.ledger.events import Event, Message, Said, Transcript
+from pensieve_mcp.ledger.folding import Folder
+from pensieve_mcp.ledger.schema import (
+    BASIN,
+    EPISODE_COLUMNS,
+    KINDS,
+    MESSAGE_COLUMNS,
+    ContentState,
+    EpisodeRecord,
+    episode_from,
+    event_body,
+    event_from,
+    message_from,
+    new_handle,
+)
+from pensieve_mcp.storage import Connections
+
+if TYPE_CHECKING:
+    from pensieve_mcp.storage import Database
+
+__all__ = ["BASIN", "EpisodeRecord", "Happened", "Ledger", "StoredMessage", "host_handle"]
+
+log = logging.getLogger(__name__)
+
+CACHED_TRANSCRIPTS = 64
+HOST_HANDLE_DIGITS = 4  # 65,536 names; a taken one gets a digit more
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    """A message with where and when it was said."""
+
+    message: Message
+    episode_id: int
+    at: float  # seconds since 1970
+    content_state: ContentState
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """An event with its place in the history of the workspace."""
+
+    event_id: int
+    at: float
+    event: Event
+
+
+def host_handle(call_id: str, digits: int = HOST_HANDLE_DIGITS) -> str:
+    """`h` and the first hex digits of the call id's sha256: the same in every process and every turn."""
+    return "h" + hashlib.sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()[:digits]
+
+
+def _storable(text: str) -> str:
+    """SQLite's text is UTF-8; a lone surrogate in a label or title becomes U+FFFD. Contents are exact."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+class Ledger:
+    """The ledger of one workspace. Safe to share between threads; other processes may have their own."""
+
+    def __init__(
+        self,
+        connections: Connections,
+        blobs: Blobs,
+        *,
+        quota_bytes: int = 2 * 2**30,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`connections` lead to `pensieve.db` and migrate `BASIN`. `quota_bytes` limits stored contents
+        (compressed); above it the longest unused ones of other conversations expire."""
+        self._connections = connections
+        self._blobs = blobs
+        self._clock = clock
+        self._quota_bytes = quota_bytes
+        self._lock = threading.Lock()
+        self._folders: OrderedDict[int, tuple[int, int, Folder]] = OrderedDict()  # generation, last event
+        self._quota_told = False
+
+    # --- episodes -------------------------------------------------------------------------------------
+
+    def open_episode(
+        self, door: str, host: str = "", thread: str | None = None, *, title: str = "", revision: str = ""
+    ) -> EpisodeRecord:
+        """The conversation of this thread, resumed if there is one, else begun. Without thread always begun.
+
+        Raises StorageError.
+        """
+        door, host, title = _storable(door), _storable(host), _storable(title)
+        thread = None if thread is None else _storable(thread)
+        now = self._clock()
+        with self._connections.writing() as db:
+            if thread is not None:
+                row = db.conn.execute(
+                    "UPDATE episodes SET state = 'open', last_at = ? "
+                    f"WHERE door = ? AND host = ? AND thread = ? RETURNING {EPISODE_COLUMNS}",
+                    (now, door, host, thread),
+                ).fetchone()
+                if row is not None:
+                    return episode_from(row)
+            row = db.conn.execute(
+                "INSERT INTO episodes "
+                "(handle, door, host, thread, title, state, started_at, last_at, revision) "
+                f"VALUES (?, ?, ?, ?, ?, 'open', ?, ?, ?) RETURNING {EPISODE_COLUMNS}",
+                (new_handle(), door, host, thread, title, now, now, _storable(revision)),
+            ).fetchone()
+            return episode_from(row)
+
+    def episode(self, which: int | str) -> EpisodeRecord:
+        """By id or handle. Raises Miscast (`no_such_episode`)."""
+        column = "id" if isinstance(which, int) else "handle"
+        value = which if isinstance(which, int) else _storable(which.strip().lower())
+        row = None
+        if not isinstance(value, int) or abs(value) < 2**63:
+            with self._connections.reading() as db:
+                row = db.conn.execute(
+                    f"SELECT {EPISODE_COLUMNS} FROM episodes WHERE {column} = ?", (value,)
+                ).fetchone()
+        if row is None:
+            raise Miscast(
+                f"There is no episode {str(which)[:60]!r} in this workspace.",
+                hint="List them with pensieve episodes list, or leave the episode out to begin a new one.",
+                slug="no_such_episode",
+            )
+        return episode_from(row)
+
+    def episodes(
+        self, *, state: Literal["open", "closed"] | None = None, limit: int = 50, before: float | None = None
+    ) -> list[EpisodeRecord]:
+        """The last used first. `before` goes on where an earlier list ended (its last `last`)."""
+        with self._connections.reading() as db:
+            rows = db.conn.execute(
+                f"SELECT {EPISODE_COLUMNS} FROM episodes WHERE (?1 IS NULL OR state = ?1) "
+                "AND (?2 IS NULL OR last_at < ?2) ORDER BY last_at DESC, id DESC LIMIT ?3",
+                (state, before, max(0, limit)),
+            )
+            return [episode_from(row) for row in rows]
+
+    def update_episode(
+        self,
+        episode_id: int,
+        *,
+        title: str | None = None,
+        state: Literal["open", "closed"] | None = None,
+        revision: str | None = None,
+    ) -> EpisodeRecord:
+        """Change what is not None. Raises Miscast (`no_such_episode`)."""
+        with self._connections.writing() as db:
+            row = db.conn.execute(
+                "UPDATE episodes SET title = coalesce(?, title), state = coalesce(?, state), "
+                f"revision = coalesce(?, revision) WHERE id = ? RETURNING {EPISODE_COLUMNS}",
+                (
+                    None if title is None else _storable(title),
+                    state,
+                    None if revision is None else _storable(revision),
+                    episode_id,
+                ),
+            ).fetchone()
+        return self.episode(episode_id) if row is None else episode_from(row)
+
+    # --- writing --------------------------------------------------------------------------------------
+
+    def reserve(self, count: int = 1) -> int:
+        """The first of `count` message numbers that nobody ever gets again. Durable when it returns."""
+        if count < 1:
+            raise ValueError(f"cannot reserve {count} numbers")
+        with self._connections.writing() as db:
+            last = db.conn.execute(
+                "UPDATE ledger_counters SET value = value + ? WHERE name = 'message' RETURNING value",
+                (count,),
+            ).fetchone()[0]
+        return int(last) - count + 1
+
+    def append(self, episode_id: int, events: Sequence[Event], contents: Mapping[bytes, str]) -> int:
+        """Add events to a conversation, all or none; durable when it returns. Answers the last event's id.
+
+        `contents` holds the texts of the messages said, by `blobs.digest_of`; one that is stored already
+        may be left out, and a message with an empty digest has none. Raises Miscast for an unknown episode,
+        StorageError, and ValueError for what a caller must not do: a number not reserved or used before, a
+        digest without text.
+        """
+        self._blobs.put(contents)
+        said = [event.message for event in events if isinstance(event, Said)]
+        texts = {digest: text for digest, text in contents.items() if any(m.digest == digest for m in said)}
+        for message in said:
+            if message.digest and message.digest not in texts:
+                text = self._blobs.get(message.digest)
+                if text is None:
+                    raise ValueError(f"m{message.number} names a content that was not given.")
+                texts[message.digest] = text
+        shadows = {digest: shadow(text) for digest, text in texts.items()}  # before the others have to wait
+        now = self._clock()
+        last_id = 0
+        with self._connections.writing() as db:
+            if (
+                db.conn.execute(
+                    "UPDATE episodes SET last_at = max(last_at, ?) WHERE id = ? RETURNING id",
+                    (now, episode_id),
+                ).fetchone()
+                is None
+            ):
+                self.episode(episode_id)  # raises, worded
+            for event in events:
+                if isinstance(event, Said):
+                    self._say(db, episode_id, event.message, shadows, now)
+                    kind, body = "said", str(event.message.number)
+                else:
+                    kind, body = KINDS[type(event)], json.dumps(event_body(event))
+                last_id = int(
+                    db.conn.execute(
+                        "INSERT INTO events (episode_id, at, kind, body) VALUES (?, ?, ?, ?) RETURNING id",
+                        (episode_id, now, kind, body),
+                    ).fetchone()[0]
+                )
+        # A purge in another process may have taken a content that nothing named yet. It deletes while it
+        # holds the writer's lock, so what is there now stays.
+        if lost := self._blobs.missing(texts):
+            self._blobs.put({digest: texts[digest] for digest in lost})
+        if self._blobs.stored_bytes() > self._quota_bytes:
+            self._keep_quota(episode_id)
+        return last_id
+
+    def _say(
+        self, db: Database, episode_id: int, message: Message, shadows: Mapping[bytes, Shadow], at: float
+    ) -> None:
+        number = message.number
+        last = db.conn.execute("SELECT value FROM ledger_counters WHERE name = 'message'").fetchone()[0]
+        taken = db.conn.execute("SELECT 1 FROM messages WHERE number = ?", (number,)).fetchone()
+        if not 0 < number <= last or taken:
+            raise ValueError(f"m{number} was {'used before' if taken else 'not reserved'}.")
+        if message.handle is not None and message.host_call_id is not None:
+            db.conn.execute(
+                "INSERT INTO host_handles VALUES (?, ?) ON CONFLICT DO NOTHING",
+                (message.handle, _storable(message.host_call_id)),
+            )
+        db.conn.execute(
+            "INSERT INTO messages VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                number,
+                at,
+                episode_id,
+                message.role,
+                _storable(message.tool),
+                message.tokens,
+                message.digest,
+                _storable(message.label),
+                message.handle,
+                message.invoking,
+                None if message.host_call_id is None else _storable(message.host_call_id),
+                int(message.is_error),
+                message.part_of,
+                json.dumps(message.chunk_ids),
+                _storable(message.kept_thought),
+                "kept" if message.digest else "unknown",
+                SHADOW_VERSION if message.digest else 0,
+            ),
+        )
+        if message.digest:
+            search.index(db, number, shadows[message.digest], _storable(message.label))
+
+    def _keep_quota(self, episode_id: int) -> None:
+        freed = retention.expire(
+            self._connections,
+            self._blobs,
+            to_bytes=self._quota_bytes * 9 // 10,
+            sparing=episode_id,
+        )
+        if not freed and not self._quota_told:
+            self._quota_told = True
+            log.warning(
+                "Contents of this conversation alone take more than the quota of %d bytes; they are kept.",
+                self._quota_bytes,
+            )
+
+    def handle_for_host_call(self, call_id: str) -> str:
+        """The `h…` name of a host's call, registered on first sight and the same ever after.
+
+        Four hex digits of its digest, more where another call has them already.
+        """
+        call_id = _storable(call_id)
+        find = "SELECT handle FROM host_handles WHERE host_call_id = ?"
+        with self._connections.reading() as db:
+            row = db.conn.execute(find, (call_id,)).fetchone()
+        if row is not None:
+            return str(row[0])
+        with self._connections.writing() as db:
+            row = db.conn.execute(find, (call_id,)).fetchone()  # another process may have been faster
+            if row is not None:
+                return str(row[0])
+            for digits in range(HOST_HANDLE_DIGITS, 33):
+                handle = host_handle(call_id, digits)
+                if db.conn.execute(
+                    "INSERT INTO host_handles VALUES (?, ?) ON CONFLICT DO NOTHING RETURNING handle",
+                    (handle, call_id),
+                ).fetchone():
+                    return handle
+        raise StorageError(f"No free handle for the host call {call_id[:60]!r}.", slug="no_free_handle")
+
+    # --- reading --------------------------------------------------------------------------------------
+
+    def happened(self, episode_id: int, after: int = 0) -> list[Happened]:
+        """Events of a conversation with ids above `after`, in order. Raises Miscast for an unknown one."""
+        with self._connections.reading() as db:
+            self.episode(episode_id)
+            return list(_happened(db, episode_id, after))
+
+    def events(self, episode_id: int, after: int = 0) -> list[Event]:
+        """As `happened`, the events alone."""
+        return [one.event for one in self.happened(episode_id, after)]
+
+    def transcript(self, episode_id: int) -> Transcript:
+        """What of the conversation is visible now, appends of other processes included.
+
+        Kept and carried on from call to call. Raises Miscast for an unknown episode.
+        """
+        with self._lock, self._connections.reading() as db:
+            row = db.conn.execute("SELECT generation FROM episodes WHERE id = ?", (episode_id,)).fetchone()
+            if row is None:
+                self._folders.pop(episode_id, None)
+                self.episode(episode_id)  # raises, worded
+            generation, last, folder = self._folders.get(episode_id, (row[0], 0, None))
+            if folder is None or generation != row[0]:
+                last, folder = 0, Folder()
+            for one in _happened(db, episode_id, last):
+                folder.add(one.event)
+                last = one.event_id
+            self._folders[episode_id] = (row[0], last, folder)
+            self._folders.move_to_end(episode_id)
+            if len(self._folders) > CACHED_TRANSCRIPTS:
+                self._folders.popitem(last=False)
+            return folder.transcript()
+
+    def find(self, ref: MessageRef | int | str, *, episode_id: int | None = None) -> StoredMessage:
+        """A message by number, `MessageRef` or host handle. Raises NoSuchMessage, which names what exists.
+
+        With `episode_id`, messages of other conversations do not count as found.
+        """
+        if isinstance(ref, MessageRef):
+            ref = ref.host if ref.host is not None else ref.number or 0
+        column = "m.number" if isinstance(ref, int) else "m.handle"
+        value = ref if isinstance(ref, int) else ref.lower()
+        found = (
+            self._where(f"{column} = ?", value) if not isinstance(value, int) or abs(value) < 2**63 else []
+        )
+        for stored in reversed(found):
+            if episode_id is None or stored.episode_id == episode_id:
+                return stored
+        name = f"m{ref}" if isinstance(ref, int) else str(ref)[:40]
+        raise NoSuchMessage(
+            f"There is no message {name}{' in this conversation' if episode_id is not None else ''}; "
+            f"{self._known(episode_id)}",
+            hint="Handles stand at the head of each result.",
+        )
+
+    def by_host_call(self, call_id: str, *, role: str | None = None) -> list[StoredMessage]:
+        """The call and the result that a host's call id names, in order; empty when we know neither."""
+        found = self._where("m.host_call_id = ?", _storable(call_id))
+        return [stored for stored in found if role is None or stored.message.role == role]
+
+    def _where(self, condition: str, value: object) -> list[StoredMessage]:
+        with self._connections.reading() as db:
+            rows = db.conn.execute(
+                f"SELECT {MESSAGE_COLUMNS}, m.episode_id, m.said_at, m.content_state FROM messages m "
+                f"WHERE {condition} ORDER BY m.number",
+                (value,),
+            ).fetchall()
+        return [StoredMessage(message_from(row), row[13], row[14], row[15]) for row in rows]
+
+    def _known(self, episode_id: int | None) -> str:
+        with self._connections.reading() as db:
+            low, high, count = db.conn.execute(
+                "SELECT min(number), max(number), count(*) FROM messages WHERE ?1 IS NULL OR episode_id = ?1",
+                (episode_id,),
+            ).fetchone()
+        if not count:
+            return "nothing has been said yet."
+        return f"it has {count:,} messages, m{low} to m{high}."
+
+    def content(self, message: Message | int) -> str:
+        """The exact text of a message. Raises NoSuchMessage, or StorageError whose slug says why it is gone:
+        `content_purged`, `content_expired`, `content_unknown`."""
+        number = message if isinstance(message, int) else message.number
+        stored = self.find(number)
+        text = self._blobs.get(stored.message.digest) if stored.content_state == "kept" else None
+        if text is not None:
+            return text
+        handle = stored.message.handle or f"m{number}"
+        state = "unknown" if stored.content_state == "kept" else stored.content_state
+        why = {
+            "purged": "was purged on request and cannot come back",
+            "expired": "expired: it was unused for longer than contents are kept",
+            "unknown": "is not stored here: it was never given to us, or blobs.db was lost",
+        }[state]
+        raise StorageError(
+            f"The content of {handle} {why}.",
+            hint=f"Read the source again{f' ({stored.message.label})' if stored.message.label else ''}; "
+            "asking for this message once more gives the same answer.",
+            slug=f"content_{state}",
+        )
+
+    def history_search(
+        self,
+        query: str,
+        *,
+        episode_id: int | None = None,
+        role: str | None = None,
+        tool: str | None = None,
+        limit: int = 20,
+    ) -> search.HistoryAnswer:
+        """Messages whose text or label matches, best first, forgotten ones as well. Any string is
+        answered."""
+        return search.search(
+            self._connections, self._blobs, query, episode_id=episode_id, role=role, tool=tool, limit=limit
+        )
+
+    # --- keeping less -----------------------------------------------------------------------------------
+
+    def purge(
+        self, *, before: float | None = None, episode_id: int | None = None, content_only: bool = False
+    ) -> retention.Purged:
+        """Really remove conversations: rows, full text, contents, and their traces in the files.
+
+        `before` (seconds since 1970) means conversations last used earlier, `episode_id` one of them; with
+        `content_only` the events stay and say that the content was purged. Message numbers are never given
+        out again. Raises ValueError when neither is given, StorageError when other processes keep a file
+        busy.
+        """
+        purged = retention.purge(
+            self._connections, self._blobs, before=before, episode_id=episode_id, content_only=content_only
+        )
+        with self._lock:
+            self._folders.clear()
+        return purged
+
+    def retain(self, *, unused_seconds: float | None = None, quota_bytes: int | None = None) -> int:
+        """Let contents expire that were unused for so long, then the longest unused until the quota fits.
+
+        Open conversations used within `unused_seconds` keep theirs. Answers the stored bytes set free.
+        """
+        now = self._clock()
+        freed = 0
+        if unused_seconds is not None:
+            freed += retention.expire(self._connections, self._blobs, unused_since=now - unused_seconds)
+        quota = self._quota_bytes if quota_bytes is None else quota_bytes
+        if self._blobs.stored_bytes() > quota:
+            freed += retention.expire(self._connections, self._blobs, to_bytes=quota)
+        retention.sweep(self._connections, self._blobs, now=now)
+        return freed
+
+    # --- in and out -------------------------------------------------------------------------------------
+
+    def export_episode(self, episode_id: int, *, redact: Callable[[str], str] | None = None) -> Iterator[str]:
+        """The conversation as JSON lines. See `transfer.export`."""
+        return transfer.export(self, episode_id, redact=redact)
+
+    def import_episode(self, lines: Iterable[str]) -> EpisodeRecord:
+        """A conversation from `export_episode`, as a new episode with new numbers. See `transfer.take_in`."""
+        return transfer.take_in(self, lines)
+
+    def close(self) -> None:
+        """Close blobs; `pensieve.db` belongs to who opened it."""
+        self._blobs.close()
+
+
+def _happened(db: Database, episode_id: int, after: int) -> Iterator[Happened]:
+    rows = db.conn.execute(
+        f"SELECT {MESSAGE_COLUMNS}, e.id, e.at, e.kind, e.body FROM events e "
+        "LEFT JOIN messages m ON e.kind = 'said' AND m.number = CAST(e.body AS INTEGER) "
+        "WHERE e.episode_id = ? AND e.id > ? ORDER BY e.id",
+        (episode_id, after),
+    )
+    for row in rows:
+        event_id, at, kind, body = row[13:]
+        if kind == "said":
+            if row[0] is not None:
+                yield Happened(event_id, at, Said(message_from(row)))
+            continue
+        event = event_from(kind, json.loads(body))
+        if event is not None:
+            yield Happened(event_id, at, event)

@@ -1,0 +1,174 @@
+"""What stands where something was forgotten.
+
+A stub is constant once written, because a changed one costs the provider's prompt cache. Ours is one line
+that names the tool, the source, the size and the way back, in a form nobody takes for content. The published
+wording (StateLM, reference code) is for trained weights, which know it. In our own loop old runs of stubs
+coalesce, so that they cannot fill the window: the paper's own failure (section 5.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pensieve_mcp.ledger.events import Entry, Message
+from pensieve_mcp.tokens import count_tokens
+
+Wording = Literal["ours", "published"]
+
+PUBLISHED = "Content has been deleted to save space."
+"""The reference implementation's sentence, verbatim: trained weights have seen no other."""
+
+MAX_LABEL_CHARS = 80
+MAX_SUMMARY_CHARS = 2_000
+BLOCK_GROUPS = (512, 64, 8)
+"""Old stubs coalesce in blocks of these many calls, so that a line changes rarely and 500 rounds need some
+fifteen lines instead of a thousand."""
+
+
+def _one_line(text: str, limit_chars: int) -> str:
+    """Brackets and line ends would let a label end our line early."""
+    line = " ".join(text.replace("[", "(").replace("]", ")").split())
+    return line if len(line) <= limit_chars else line[: limit_chars - 1] + "…"
+
+
+def handle_of(message: Message) -> str:
+    return message.handle or f"m{message.number}"
+
+
+def stub(entry: Entry, *, wording: Wording = "ours", restorable: bool = True) -> str:
+    """The text of one forgotten message. `restorable` False where its reader has no restoreContext.
+
+    Depends on the message and its Forgot event alone. Messages too small for a full line get a short one.
+    """
+    message = entry.message
+    thought = message.kept_thought if entry.keep_thought else ""
+    if wording == "published":
+        body = PUBLISHED
+    else:
+        body = _ours(entry, restorable)
+        if not entry.summary and count_tokens(body) > message.tokens:
+            body = f"[pensieve: {handle_of(message)} forgotten]"
+    return f"{thought}\n{body}" if thought else body
+
+
+def _ours(entry: Entry, restorable: bool) -> str:
+    message = entry.message
+    handle = handle_of(message)
+    what = "call" if message.role == "assistant" else "result"
+    facts = [f"pensieve: {handle} forgotten", _one_line(f"{message.tool} {what}".strip(), 60)]
+    if message.label:
+        facts.append(_one_line(message.label, MAX_LABEL_CHARS))
+    facts.append(f"{message.tokens:,} tokens")
+    if entry.summary:
+        facts.append(f"summary: {_one_line(entry.summary, MAX_SUMMARY_CHARS)}")
+    if restorable:
+        facts.append(f"restoreContext {handle} brings it back")
+    return "[" + " · ".join(facts) + "]"
+
+
+def published_result(
+    msg_id: int, invoking: int | None, tool: str, *, reading_progress: str | None = None
+) -> dict[str, Any]:
+    """A forgotten tool result in the reference code's JSON shape; chunk reads keep their progress."""
+    shape: dict[str, Any] = {
+        "msg_id": msg_id,
+        "msg_id(invoking_assistant)": invoking,
+        "status": "success",
+        "message": PUBLISHED,
+        "original_tool": tool,
+    }
+    if reading_progress is not None:
+        shape["reading_progress"] = reading_progress
+    return shape
+
+
+def published_arguments() -> dict[str, Any]:
+    """What a forgotten call's arguments become: id and function name stay, so that providers see a pair."""
+    return {"message": PUBLISHED}
+
+
+def standing_tokens(entry: Entry) -> int:
+    """Tokens the entry takes in the prompt now; a stub never counts more than what it stands for.
+
+    Parts forgotten by themselves (`m12.2`) are not subtracted: their sizes are not in the events.
+    """
+    if entry.compacted:
+        return 0
+    if not entry.forgotten:
+        return entry.message.tokens
+    return max(0, min(entry.message.tokens, count_tokens(stub(entry))))
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A block of forgotten calls with their results, shown as one line."""
+
+    entries: tuple[Entry, ...]
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        return tuple(entry.message.number for entry in self.entries)
+
+    @property
+    def tokens(self) -> int:
+        """What its messages took before they were forgotten."""
+        return sum(entry.message.tokens for entry in self.entries)
+
+    def line(self, *, wording: Wording = "ours") -> str:
+        if wording == "published":
+            return PUBLISHED
+        first, last = min(self.numbers), max(self.numbers)
+        return (
+            f"[pensieve: m{first} to m{last} forgotten · {len(self.entries)} messages · "
+            f"{self.tokens:,} tokens · restoreContext {first}-{last} brings them back]"
+        )
+
+
+def _groups(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
+    """A call with its results, or a message that stands alone."""
+    group: list[Entry] = []
+    for entry in entries:
+        if group and entry.message.role == "tool" and entry.message.invoking == group[0].message.number:
+            group.append(entry)
+            continue
+        if group:
+            yield group
+        group = [entry]
+    if group:
+        yield group
+
+
+def _coalesces(group: Sequence[Entry]) -> bool:
+    return all(e.forgotten and not e.summary and not e.keep_thought and not e.pinned for e in group)
+
+
+def coalesced(entries: Sequence[Entry], *, keep_last: int = 16) -> list[Entry | Run]:
+    """The transcript with old runs of stubs as single lines; the last `keep_last` entries stay as they are.
+
+    Calls and results stay paired: a run holds both or neither. Runs only grow at their end, in whole blocks.
+    """
+    cut = max(0, len(entries) - keep_last)
+    shown: list[Entry | Run] = []
+    run: list[list[Entry]] = []
+
+    def close() -> None:
+        place = 0
+        for size in BLOCK_GROUPS:
+            while len(run) - place >= size:
+                shown.append(Run(tuple(entry for group in run[place : place + size] for entry in group)))
+                place += size
+        shown.extend(entry for group in run[place:] for entry in group)
+        run.clear()
+
+    seen = 0
+    for group in _groups(entries):
+        seen += len(group)
+        if seen <= cut and _coalesces(group):
+            run.append(group)
+        else:
+            close()
+            shown.extend(group)
+    close()
+    return shown
