@@ -64,8 +64,13 @@ class SearchAnswer:
 class Encoder(Protocol):
     """Texts to unit vectors. Implementations: static table, MiniLM, sentence-transformers, hashing (tests)."""
 
-    name: str  # fingerprint: model, version, sha256 prefix
-    dim: int
+    @property
+    def name(self) -> str:
+        """Fingerprint: model, version, sha256 prefix."""
+        ...
+
+    @property
+    def dim(self) -> int: ...
 
     def documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """(n, dim) float32, rows of unit length; an empty text gives a zero row. Raises BackendError."""
