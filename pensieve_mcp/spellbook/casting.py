@@ -12,7 +12,7 @@ import json
 import logging
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pensieve_mcp.errors import Miscast, PensieveError
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 HOST_EXTRAS = frozenset({"wait_for_previous"})  # added to every schema by a host, not meant for us
-MAX_ARGUMENT_BYTES = 16 * 2**20  # more is no argument but an accident
+HEAD_BYTES = 600  # handle line and advice: ids, locator and counts
+HEAD_TOKENS = 24  # what the handle line itself costs
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,6 @@ class CastResult:
     message: dict[str, Any]  # msg_id, invoking_msg_id, tokens
     is_error: bool = False
     slug: str = ""
-    changed_notes: tuple[str, ...] = field(default=())
 
 
 def cast(episode: Episode, name: str, arguments: Mapping[str, Any] | None, *, host_call_id: str | None = None) -> CastResult:
@@ -144,34 +144,31 @@ def _record(
     host_call_id: str | None,
 ) -> CastResult:
     call_text = json.dumps({"name": name, "arguments": raw}, ensure_ascii=False, default=str)
-    with episode.recording() as numbers:
-        call_number, number = numbers
-        if outcome is not None:
-            facts, body = list(outcome.facts), outcome.body
-        else:
-            assert error is not None
-            facts, body = ["error"], f"{error.message} {error.hint}".strip()
-        limit = episode.settings.result_bytes
-        if not (outcome and outcome.exempt) and bytes_of(body) > limit - 200:
-            body = body[: cut_to_bytes(body, limit - 300)].rstrip() + "\n[cut here: the result was longer than the limit]"
-        tokens = count_tokens(body) + 24  # the handle line itself
-        left = max(0, episode.budget().left - tokens - count_tokens(call_text))
-        head = " · ".join([f"m{number}", *facts, f"{tokens:,} tokens", f"{left:,} left"])
-        advice = episode.advice(left) if spell is not None and spell.stage in ("find", "read") else ""
-        text = "\n".join(part for part in (head, body, advice) if part)
-        episode.record(
-            call_number=call_number,
-            number=number,
-            tool=spell.name if spell else name[:80],
-            call_text=call_text,
-            text=text,
-            tokens=tokens,
-            label=outcome.label if outcome else "",
-            chunk_ids=outcome.chunk_ids if outcome else (),
-            is_error=error is not None,
-            host_call_id=host_call_id,
-            after=outcome.result if outcome else None,
-        )
+    call_number, number = episode.reserve()
+    if outcome is not None:
+        facts, body = list(outcome.facts), outcome.body
+    else:
+        assert error is not None
+        facts, body = ["error"], f"{error.message} {error.hint}".strip()
+    limit = episode.settings.result_bytes
+    if not (outcome and outcome.exempt) and bytes_of(body) > limit - HEAD_BYTES:
+        body = body[: cut_to_bytes(body, limit - HEAD_BYTES - 100)].rstrip() + "\n[cut here: the result was longer than the limit]"
+    tokens = count_tokens(body) + HEAD_TOKENS
+    left = max(0, episode.budget().left - tokens - count_tokens(call_text))
+    head = " · ".join([f"m{number}", *(one_line(fact, 200) for fact in facts), f"{tokens:,} tokens", f"{left:,} left"])
+    advice = episode.advice(left) if spell is not None and spell.stage in ("find", "read") else ""
+    text = "\n".join(part for part in (head, body, advice) if part)
+    episode.record(
+        call_number=call_number,
+        number=number,
+        tool=spell.name if spell else one_line(name, 80),
+        call_text=call_text,
+        text=text,
+        label=outcome.label if outcome else "",
+        chunk_ids=outcome.chunk_ids if outcome else (),
+        is_error=error is not None,
+        host_call_id=host_call_id,
+    )
     return CastResult(
         text=text,
         result=outcome.result.model_dump(mode="json") if outcome else {},

@@ -85,7 +85,6 @@ def note(episode: Episode, args: NoteArgs) -> Outcome:
         links=tuple(args.links or ()),
         author=episode.author,
     )
-    episode.noted(written.key)
     return _written(written, "Noted", new=written.revision == 1)
 
 
@@ -114,7 +113,6 @@ def update_note(episode: Episode, args: UpdateArgs) -> Outcome:
         expect_revision=args.expect_revision,
         author=episode.author,
     )
-    episode.noted(written.key)
     words = {"append": "Appended to", "overwrite": "Overwrote", "delete": "Deleted", "merge": f"Merged {count(len(args.keys or ()), 'note')} into"}[args.mode]
     return _written(written, words, status="deleted" if args.mode == "delete" else "success")
 

@@ -54,7 +54,7 @@ def read_chunk(episode: Episode, args: ReadArgs) -> Outcome:
     chunk = _wanted(episode, args)
     chunks = corpus.neighbours(chunk.chunk_id, args.neighbours) if args.neighbours else [chunk]
     document = corpus.document_by_id(chunk.document_id)
-    position, total = corpus.position_of(chunk.chunk_id)
+    position, total = corpus.position_of(chunk.chunk_id, chunk_set)
     _refuse_over_budget(episode, sum(c.tokens for c in chunks))
     limit = args.max_bytes or episode.settings.result_bytes
     room = limit - 700  # handle line, progress, advice

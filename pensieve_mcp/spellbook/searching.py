@@ -12,6 +12,7 @@ from pensieve_mcp.spellbook.wording import bytes_of, listing, one_line
 
 if TYPE_CHECKING:
     from pensieve_mcp.episode import Episode
+    from pensieve_mcp.workspace import Workspace
 
 MAX_QUERIES = 10
 MAX_LIMIT = 100
@@ -113,10 +114,7 @@ def _documents(episode: Episode, args: SearchArgs, queries: list[str], start: in
     )
 
 
-def _message(workspace: object, args: SearchArgs, retrieved: list[RetrievedChunk], total: int, start: int, notes: tuple[str, ...], suggestions: tuple[str, ...]) -> str:
-    from pensieve_mcp.workspace import Workspace
-
-    assert isinstance(workspace, Workspace)
+def _message(workspace: Workspace, args: SearchArgs, retrieved: list[RetrievedChunk], total: int, start: int, notes: tuple[str, ...], suggestions: tuple[str, ...]) -> str:
     if retrieved:
         words = [f"{start + 1} to {start + len(retrieved)} of {total:,}." if start else f"{len(retrieved)} of {total:,}."]
     elif start:

@@ -1,0 +1,220 @@
+"""One conversation: its transcript, its budget, its chunk set, and who speaks.
+
+An episode is a view on the ledger; several processes may hold the same one. What it knows it reads from events, so that a
+restart changes nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from pensieve_mcp.budget import Budget, Sight, budget_of
+from pensieve_mcp.errors import NoSuchChunk, NoSuchDocument, NoSuchNote
+from pensieve_mcp.ledger.events import Event, Message, Said, Transcript
+from pensieve_mcp.tokens import count_tokens
+
+if TYPE_CHECKING:
+    from pensieve_mcp.corpus.types import ChunkSet
+    from pensieve_mcp.settings import Settings
+    from pensieve_mcp.workspace import Workspace
+
+Physical = Literal["yes", "pending", "next_compaction", "no"]
+
+RECENT_READS = 8  # chunks in which a quote without a place is looked for first
+
+
+@dataclass(frozen=True, slots=True)
+class Citation:
+    """A citation after checking. `state`: ok, changed, gone, unsupported, unread, unknown."""
+
+    path: str
+    locator: str
+    chunk_id: int | None
+    state: str
+
+
+class Episode:
+    """Handed to every spell. Cheap to make; thread-safe as far as the ledger is."""
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        episode_id: int,
+        handle: str,
+        *,
+        author: str = "",
+        sees: Sight = "tool traffic",
+        physical: Physical = "no",
+        overhead_tokens: int = 0,
+    ) -> None:
+        self.workspace = workspace
+        self.episode_id = episode_id
+        self.handle = handle
+        self.author = author
+        self._sees = sees
+        self._physical = physical
+        self._overhead_tokens = overhead_tokens
+
+    @property
+    def settings(self) -> Settings:
+        return self.workspace.settings
+
+    # -- what is in mind ------------------------------------------------------------------------------------------
+
+    def transcript(self) -> Transcript:
+        return self.workspace.ledger.transcript(self.episode_id)
+
+    def budget(self) -> Budget:
+        return budget_of(
+            self.transcript(),
+            self.settings,
+            sees=self._sees,
+            physical=self._physical in ("yes", "pending"),
+            overhead_tokens=self._overhead_tokens,
+        )
+
+    def content(self, number: int) -> str:
+        """The exact text of a message of this episode. Raises StorageError when it was purged."""
+        transcript = self.transcript()
+        return self.workspace.ledger.content(transcript.entries[transcript.by_number[number]].message)
+
+    def physical(self) -> Physical:
+        return self._physical
+
+    def physical_advice(self) -> str:
+        return "Only a compaction, a fresh window or a subagent drops them there."
+
+    def advice(self, left: int) -> str:
+        """The calm line above the threshold, else nothing. Never urgent: urgent words make models prune for its own sake."""
+        used = self.settings.window_tokens - self.settings.reserve_tokens - left
+        if used * 100 < self.settings.advise_percent * self.settings.window_tokens:
+            return ""
+        return f"[{used * 100 // self.settings.window_tokens} % of the window is used. Note what matters from earlier reads, then deleteContext them.]"
+
+    # -- recording ------------------------------------------------------------------------------------------------
+
+    def reserve(self) -> tuple[int, int]:
+        """Numbers of the next call and its result; never given twice, in any process."""
+        first = self.workspace.ledger.reserve(2)
+        return first, first + 1
+
+    def record(
+        self,
+        *,
+        call_number: int,
+        number: int,
+        tool: str,
+        call_text: str,
+        text: str,
+        label: str,
+        chunk_ids: tuple[int, ...],
+        is_error: bool,
+        host_call_id: str | None,
+    ) -> None:
+        """Write a call and its result into the ledger, in one transaction."""
+        contents = {}
+        said: list[Event] = []
+        for place, role, body in ((call_number, "assistant", call_text), (number, "tool", text)):
+            digest = hashlib.sha256(body.encode("utf-8", "surrogatepass")).digest()
+            contents[digest] = body
+            result = role == "tool"
+            said.append(
+                Said(
+                    Message(
+                        number=place,
+                        role="tool" if result else "assistant",
+                        tool=tool,
+                        tokens=count_tokens(body),
+                        digest=digest,
+                        label=label if result else "",
+                        invoking=call_number if result else None,
+                        host_call_id=host_call_id,
+                        is_error=is_error and result,
+                        chunk_ids=chunk_ids if result else (),
+                    )
+                )
+            )
+        self.workspace.ledger.append(self.episode_id, said, contents)
+
+    def append(self, events: Sequence[Event]) -> None:
+        self.workspace.ledger.append(self.episode_id, list(events), {})
+
+    # -- reading on -----------------------------------------------------------------------------------------------
+
+    @property
+    def chunk_set(self) -> ChunkSet:
+        return self.workspace.chunk_set_of(self.episode_id)
+
+    def use_chunk_set(self, chunk_set: ChunkSet) -> None:
+        self.workspace.remember_chunk_set(self.episode_id, chunk_set)
+
+    def recent_chunks(self) -> tuple[int, ...]:
+        """Chunks read lately, the latest first."""
+        ids: dict[int, None] = {}
+        for entry in reversed(self.transcript().entries):
+            for chunk_id in reversed(entry.message.chunk_ids):
+                ids[chunk_id] = None
+            if len(ids) >= RECENT_READS:
+                break
+        return tuple(ids)
+
+    def last_read(self) -> int | None:
+        """The chunk a scan goes on from: the last one read, deleted or not."""
+        for entry in reversed(self.transcript().entries):
+            if entry.message.tool == "readChunk" and entry.message.chunk_ids:
+                return entry.message.chunk_ids[-1]
+        return None
+
+    def position_after(self, chunk_id: int) -> int:
+        """The place in document order after this chunk. Raises NoSuchChunk when its text is no longer in the documents."""
+        try:
+            position, _ = self.workspace.corpus.position_of(chunk_id, self.chunk_set)
+        except NoSuchChunk as gone:
+            raise NoSuchChunk(
+                f"The chunk read last, c{chunk_id}, is no longer in the documents, so there is no next one.",
+                hint="Name a chunk_id; searchEngine and analyzeText list them.",
+            ) from gone
+        return position + 1
+
+    def noted_since(self, number: int) -> bool:
+        """Whether a note was written after this message."""
+        return any(
+            entry.message.number > number and entry.message.role == "tool" and entry.message.tool in ("note", "updateNote") and not entry.message.is_error
+            for entry in self.transcript().entries
+        )
+
+    # -- citing ---------------------------------------------------------------------------------------------------
+
+    def check_citation(self, citation: str) -> Citation:
+        """What a citation points at and in which state that is: a chunk handle, a note's key or a path."""
+        workspace = self.workspace
+        text = citation.strip()
+        if text[:1] in "cC" and text[1:].isdecimal() or text.isdecimal():
+            chunk_id = int(text.lstrip("cC"))
+            try:
+                chunk = workspace.corpus.chunk(chunk_id)
+            except NoSuchChunk:
+                return Citation("", "", chunk_id, "unknown")
+            document = workspace.corpus.document_by_id(chunk.document_id)
+            fresh = workspace.corpus.freshness([chunk.document_id])[chunk.document_id]
+            read = any(chunk_id in entry.message.chunk_ids for entry in self.transcript().entries)
+            state = ("ok" if read else "unread") if fresh == "yes" else fresh
+            return Citation(document.path, workspace.corpus.locator(chunk.document_id, chunk.span), chunk_id, state)
+        try:
+            note = workspace.notebook.read(text)
+        except NoSuchNote:
+            pass
+        else:
+            first = next(iter(note.evidence), None)
+            state = "unsupported" if not note.evidence or any(e.state == "unsupported" for e in note.evidence) else "ok"
+            if first is None:
+                return Citation("", "", None, state)
+            return Citation(first.path, first.locator, first.chunk_id, state)
+        try:
+            document = workspace.corpus.document(text)
+        except NoSuchDocument:
+            return Citation("", "", None, "unknown")
+        return Citation(document.path, "", None, {"yes": "ok"}.get(fresh := workspace.corpus.freshness([document.document_id])[document.document_id], fresh))

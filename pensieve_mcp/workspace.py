@@ -1,0 +1,506 @@
+"""An opened set of folders: where files, indexes and encoders come to life; everything else is handed what it needs.
+
+A workspace is a named set of roots plus its state. State lies in the user's data folder, never inside the documents
+(synced folders corrupt databases). Precious: `pensieve.db`, `blobs.db`. Derived: `corpus.db`, `index/`; deleting them is ordinary.
+Opening is cheap; each basin opens on first use.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import logging
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from pensieve_mcp.corpus.types import BuildProgress, Chunk, ChunkSet, Fresh, Root, Span
+from pensieve_mcp.errors import NoSuchChunk, NoSuchDocument, PensieveError, WorkspaceError
+from pensieve_mcp.settings import FILE_NAME, Resolved, Settings, data_folder, resolve
+
+if TYPE_CHECKING:
+    from pensieve_mcp.budget import Sight
+    from pensieve_mcp.corpus.store import CorpusStore
+    from pensieve_mcp.episode import Episode, Physical
+    from pensieve_mcp.index.index import Index
+    from pensieve_mcp.index.types import Mode
+    from pensieve_mcp.ledger.store import Ledger
+    from pensieve_mcp.notebook.store import Notebook
+    from pensieve_mcp.notebook.types import Evidence
+    from pensieve_mcp.storage import Connections
+
+log = logging.getLogger(__name__)
+
+WORKSPACE_FILE = "workspace.json"
+FORMAT = 1
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkHit:
+    """A chunk that a search found; `spans` are its best passages in the document, best first."""
+
+    chunk_id: int
+    document_id: int
+    score: float
+    tokens: int
+    spans: tuple[Span, ...]
+    path: str = ""
+    locator: str = ""
+    fresh: Fresh = "yes"
+    highlights: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    hits: tuple[ChunkHit, ...]
+    total: int
+    terms: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    suggestions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceInfo:
+    name: str
+    state: Path
+    roots: tuple[Root, ...]
+    last_used: float  # seconds since the epoch
+
+
+class Workspace:
+    """See the module. Close it, or use it as a context manager."""
+
+    def __init__(self, name: str, state: Path, roots: tuple[Root, ...], resolved: Resolved, builder: Literal["process", "inline"]) -> None:
+        self.name = name
+        self.state = state
+        self.roots = roots
+        self.resolved = resolved
+        self.settings: Settings = resolved.settings
+        self._builder = builder
+        self._lock = threading.RLock()
+        self._open: dict[str, Any] = {}
+        self._last_look = 0.0
+
+    # -- opening --------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def open(
+        cls,
+        paths: Sequence[str | os.PathLike[str]] = (),
+        *,
+        name: str | None = None,
+        state: str | os.PathLike[str] | None = None,
+        environment: Mapping[str, str],
+        arguments: Mapping[str, Any] | None = None,
+        builder: Literal["process", "inline"] = "process",
+    ) -> Workspace:
+        """Open the workspace over these folders or files, or the one of this name.
+
+        A state folder remembers its roots; given paths replace them. Raises WorkspaceError when there is neither.
+        """
+        from pensieve_mcp.corpus.names import name_roots
+
+        home = data_folder(environment)
+        folders = [_existing(path) for path in paths]
+        if name is not None and not NAME.match(name):
+            raise WorkspaceError(f"{name!r} cannot name a workspace.", hint="Use letters, digits, dot, dash and underscore.", slug="bad_name")
+        if state is not None:
+            place = Path(state).expanduser().absolute()
+        elif name is not None:
+            place = home / "workspaces" / name
+        elif folders:
+            place = home / "workspaces" / _derived_name(folders)
+        else:
+            raise WorkspaceError("No folder was given.", hint="Name the folder of your documents, for example: pensieve index ~/Documents", slug="no_folder")
+        known = _read_workspace_file(place)
+        if folders:
+            roots = name_roots(folders)
+        elif known is not None:
+            roots = known.roots
+        elif name is not None:
+            names = ", ".join(info.name for info in list_workspaces(environment)) or "none yet"
+            raise WorkspaceError(f"There is no workspace {name!r}.", hint=f"Make it with: pensieve workspace add {name} FOLDER. There are: {names}.", slug="no_such_workspace")
+        else:
+            raise WorkspaceError(f"{place} holds no workspace.", hint="Name a folder of documents as well.", slug="no_folder")
+        resolved = resolve(files=(home / FILE_NAME, place / FILE_NAME), environment=environment, arguments=arguments)
+        workspace = cls(known.name if known and not name else name or place.name, place, roots, resolved, builder)
+        workspace._refuse_state_inside_roots()
+        if known is None or known.roots != roots:
+            _write_workspace_file(place, workspace.name, roots)
+        return workspace
+
+    def _refuse_state_inside_roots(self) -> None:
+        for root in self.roots:
+            if not root.is_file and self.state.resolve().is_relative_to(Path(root.folder).resolve()):
+                raise WorkspaceError(
+                    f"The state folder {self.state} lies inside the documents at {root.folder}.",
+                    hint="Give --state a folder outside them: nothing of ours is written into your documents.",
+                    slug="state_inside_documents",
+                )
+
+    def __enter__(self) -> Workspace:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close what was opened and end the background build of this process."""
+        with self._lock:
+            opened, self._open = self._open, {}
+        for name in ("build", "index", "corpus", "ledger", "notebook", "blobs", "precious"):
+            if (thing := opened.get(name)) is not None and hasattr(thing, "close"):
+                thing.close()
+
+    def _once(self, name: str, make: Callable[[], Any]) -> Any:
+        with self._lock:
+            if name not in self._open:
+                self._open[name] = make()
+            return self._open[name]
+
+    @property
+    def connections(self) -> Connections:
+        """Connections to `pensieve.db`, with the basins that lie in it."""
+
+        def make() -> Connections:
+            from pensieve_mcp.corpus import ids
+            from pensieve_mcp.ledger import schema as ledger_schema
+            from pensieve_mcp.notebook import schema as notebook_schema
+            from pensieve_mcp.storage import Connections
+
+            return Connections(self.state / "pensieve.db", basins=(notebook_schema.BASIN, ledger_schema.BASIN, ids.BASIN), precious=True)
+
+        return cast("Connections", self._once("precious", make))
+
+    @property
+    def ledger(self) -> Ledger:
+        def make() -> Ledger:
+            from pensieve_mcp.ledger.blobs import Blobs
+            from pensieve_mcp.ledger.store import Ledger
+
+            return Ledger(self.connections, Blobs(self.state / "blobs.db"), quota_bytes=self.settings.blobs_mb * 2**20)
+
+        return cast("Ledger", self._once("ledger", make))
+
+    @property
+    def notebook(self) -> Notebook:
+        def make() -> Notebook:
+            from pensieve_mcp.notebook.store import Notebook
+
+            return Notebook(self.connections)
+
+        return cast("Notebook", self._once("notebook", make))
+
+    @property
+    def corpus(self) -> CorpusStore:
+        def make() -> CorpusStore:
+            from pensieve_mcp.corpus.ids import Ids
+            from pensieve_mcp.corpus.store import CorpusStore
+
+            return CorpusStore.open(self.state / "corpus.db", Ids(self.connections), self.roots)
+
+        return cast("CorpusStore", self._once("corpus", make))
+
+    @property
+    def index(self) -> Index:
+        """The index, read only: whoever builds has a writer of its own. Raises IndexMismatch, StorageError."""
+
+        def make() -> Index:
+            from pensieve_mcp.index.index import Index
+
+            return Index.open(
+                self.state / "index",
+                encoder_spec=self.settings.encoder,
+                read_only=True,
+                texts=self.corpus.passage_texts,
+                scan=self.corpus.scan_literal,
+                second_stage=self.settings.second_stage,
+            )
+
+        return cast("Index", self._once("index", make))
+
+    # -- episodes -------------------------------------------------------------------------------------------------
+
+    def episode(
+        self,
+        door: str,
+        *,
+        host: str = "",
+        thread: str = "",
+        handle: str | None = None,
+        sees: Sight = "tool traffic",
+        physical: Physical = "no",
+        overhead_tokens: int = 0,
+    ) -> Episode:
+        """Open or resume a conversation: by handle, else by the host's thread, else a new one.
+
+        Raises Miscast (`no_such_episode`) for a handle that this workspace never gave.
+        """
+        from pensieve_mcp.episode import Episode
+
+        record = self.ledger.episode(handle) if handle else self.ledger.open_episode(door, host, thread or None)
+        return Episode(self, record.id, record.handle, author=host or door, sees=sees, physical=physical, overhead_tokens=overhead_tokens)
+
+    def chunk_set_of(self, episode_id: int) -> ChunkSet:
+        """The chunk set an episode uses: its own choice, else the settings'."""
+        chosen = self.ledger.extra(episode_id).get("chunk_set")
+        if isinstance(chosen, list) and len(chosen) == 2:
+            return ChunkSet(int(chosen[0]), int(chosen[1]))
+        return self.default_chunk_set
+
+    @property
+    def default_chunk_set(self) -> ChunkSet:
+        return ChunkSet(self.settings.chunk_tokens, self.settings.overlap_tokens)
+
+    def remember_chunk_set(self, episode_id: int, chunk_set: ChunkSet) -> None:
+        if chunk_set != self.chunk_set_of(episode_id):
+            self.ledger.set_extra(episode_id, chunk_set=[chunk_set.size_tokens, chunk_set.overlap_tokens])
+
+    # -- paths ----------------------------------------------------------------------------------------------------
+
+    def prefix(self, *paths: str | None) -> tuple[str, ...]:
+        """Path prefixes `root/relative` as the index knows them. With one root its name may be left out, and absolute
+        paths inside a root are taken. Raises NoSuchDocument with near names for what is in none of the roots."""
+        found: dict[str, None] = {}
+        for path in paths:
+            if path is None or not path.strip() or path.strip() in (".", "/", "*"):
+                continue
+            found[self._one_prefix(path.strip())] = None
+        return tuple(found)
+
+    def _one_prefix(self, path: str) -> str:
+        text = path.replace("\\", "/") if os.sep == "\\" else path
+        for root in self.roots:
+            folder = root.folder.replace(os.sep, "/")
+            if text == folder or text.startswith(folder.rstrip("/") + "/"):
+                return "/".join(part for part in (root.name, text[len(folder) :].strip("/")) if part)
+        text = text.rstrip("/").removeprefix("./")
+        if ".." in text.split("/"):
+            raise NoSuchDocument(f"{path[:200]!r} leaves the folders of this workspace.", hint=f"Paths begin with {self._root_words()}.", slug="outside_roots")
+        names = {root.name for root in self.roots}
+        if text.split("/", 1)[0] in names and self.corpus.has_path(text):
+            return text
+        if len(self.roots) == 1 and self.corpus.has_path(inside := f"{self.roots[0].name}/{text}"):
+            return inside
+        if text.split("/", 1)[0] in names and "/" not in text:
+            return text
+        near = self.corpus.near_paths(text)
+        raise NoSuchDocument(
+            f"No document or folder is {path[:200]!r}.",
+            hint=f"Near: {', '.join(near)}." if near else f"Paths begin with {self._root_words()}; analyzeText lists them.",
+        )
+
+    def _root_words(self) -> str:
+        return " or ".join(root.name + ("" if root.is_file else "/") for root in self.roots[:8])
+
+    def is_document(self, path: str) -> bool:
+        return self.corpus.is_document(path)
+
+    # -- searching ------------------------------------------------------------------------------------------------
+
+    def search(self, queries: Sequence[str], *, mode: Mode, under: tuple[str, ...], passages: int, chunk_set: ChunkSet) -> Found:
+        """Chunks that answer, best first: each scored by its best passage.
+
+        Raises IndexMismatch and StorageError when the index cannot be used; an index not built yet is no error.
+        """
+        from pensieve_mcp.index.types import SearchRequest
+
+        self.look_if_stale()
+        if self.progress().state in ("empty", "building") and not self.corpus.chunk_count(chunk_set):
+            return Found((), 0, ())
+        self.corpus.ensure_chunk_set(chunk_set)
+        answer = self.index.search(
+            SearchRequest(tuple(queries), mode, under, limit=passages, deadline_seconds=max(1.0, self.settings.call_seconds / 5))
+        )
+        places = self.corpus.chunks_of_passages(chunk_set, [hit.passage_id for hit in answer.hits])
+        scores: dict[int, float] = {}
+        chunks: dict[int, tuple[Chunk, list[Span]]] = {}
+        for hit in answer.hits:
+            for chunk, span in places.get(hit.passage_id, ())[:1]:  # a hit in an overlap names one chunk, not two
+                scores.setdefault(chunk.chunk_id, hit.score)
+                chunks.setdefault(chunk.chunk_id, (chunk, []))[1].append(span)
+        hits = tuple(
+            ChunkHit(chunk.chunk_id, chunk.document_id, scores[chunk_id], chunk.tokens, tuple(spans))
+            for chunk_id, (chunk, spans) in chunks.items()
+        )
+        return Found(hits, answer.total, answer.terms, answer.notes, answer.suggestions)
+
+    def illuminate(self, hit: ChunkHit, terms: Sequence[str]) -> ChunkHit:
+        """The hit with path, place of its best passage, state of its file and highlights."""
+        from pensieve_mcp.index.highlight import highlights
+
+        corpus = self.corpus
+        document = corpus.document_by_id(hit.document_id)
+        shown: list[str] = []
+        for span in hit.spans[:2]:
+            text = corpus.text(hit.document_id, span)
+            shown += [one.text.strip() for one in highlights(text, terms, limit=2 if shown else 3)]
+        return dataclasses.replace(
+            hit,
+            path=document.path,
+            locator=corpus.locator(hit.document_id, hit.spans[0]),
+            fresh=corpus.freshness([hit.document_id])[hit.document_id],
+            highlights=tuple(dict.fromkeys(" ".join(text.split()) for text in shown if text))[:3],
+        )
+
+    # -- evidence -------------------------------------------------------------------------------------------------
+
+    def check_evidence(self, given: Iterable[tuple[str | None, str | None, str]], *, default_chunks: Sequence[int] = ()) -> tuple[Evidence, ...]:
+        """Look up quotes: in the named chunk or document, else in the chunks read lately, else in all documents.
+
+        A quote that is found nowhere, or a place that does not exist, is kept and marked `unsupported`: a note is never lost
+        over its evidence.
+        """
+        return tuple(self._evidence(chunk_id, path, quote, default_chunks) for chunk_id, path, quote in given)
+
+    def _evidence(self, chunk_text: str | None, path: str | None, quote: str, default_chunks: Sequence[int]) -> Evidence:
+        from pensieve_mcp.handles import parse_chunk_id
+        from pensieve_mcp.notebook.types import Evidence
+
+        corpus = self.corpus
+        quote = quote.strip()
+        chunk_id: int | None = None
+        place: tuple[int, Span] | None = None
+        try:
+            if chunk_text is not None and chunk_text.strip():
+                chunk_id = parse_chunk_id(chunk_text)
+                chunk = corpus.chunk(chunk_id)
+                if not quote:
+                    place = chunk.document_id, chunk.span
+                else:
+                    place = corpus.find_quote(quote, document_id=chunk.document_id, within=chunk.span) or corpus.find_quote(quote, document_id=chunk.document_id)
+            elif path is not None and path.strip():
+                document = corpus.document(self._one_prefix(path.strip()))
+                place = (document.document_id, Span(0, min(document.chars, 1))) if not quote else corpus.find_quote(quote, document_id=document.document_id)
+            elif quote:
+                place = self._quote_anywhere(quote, default_chunks)
+        except (NoSuchChunk, NoSuchDocument) as absent:
+            log.info("evidence points nowhere: %s", absent.message)
+        except PensieveError as bad:
+            log.info("evidence cannot be looked up: %s", bad.message)
+        if place is None:
+            return Evidence(quote=quote, path=path or "", locator="", chunk_id=chunk_id, state="unsupported")
+        document_id, span = place
+        document = corpus.document_by_id(document_id)
+        if chunk_id is None:
+            holder = corpus.chunk_containing(self.default_chunk_set, document_id, span.start)
+            chunk_id = holder.chunk_id if holder else None
+        around = corpus.text(document_id, Span(max(0, span.start - 32), span.end + 32))
+        before = min(32, span.start)
+        return Evidence(
+            quote=quote,
+            path=document.path,
+            locator=corpus.locator(document_id, span),
+            chunk_id=chunk_id,
+            document_digest=document.digest,
+            span=(span.start, span.end) if quote else None,
+            prefix=around[:before] if quote else "",
+            suffix=around[before + span.end - span.start :] if quote else "",
+            state="ok",
+        )
+
+    def _quote_anywhere(self, quote: str, default_chunks: Sequence[int]) -> tuple[int, Span] | None:
+        for chunk_id in default_chunks:
+            with contextlib.suppress(NoSuchChunk):  # read before the file changed
+                chunk = self.corpus.chunk(chunk_id)
+                if place := self.corpus.find_quote(quote, document_id=chunk.document_id, within=chunk.span):
+                    return place
+        found = self.search([quote], mode="exact", under=(), passages=4, chunk_set=self.default_chunk_set)
+        for hit in found.hits:
+            if place := self.corpus.find_quote(quote, document_id=hit.document_id):
+                return place
+        return None
+
+    # -- building -------------------------------------------------------------------------------------------------
+
+    def progress(self) -> BuildProgress:
+        return self.corpus.progress()
+
+    def why_empty(self) -> str:
+        """One sentence for a reader who found nothing: what the state of the index has to do with it."""
+        progress = self.progress()
+        if progress.state == "building":
+            return f"The documents are being indexed, {progress.documents_done:,} of {progress.documents_total:,} so far; try again in a moment."
+        if progress.state == "failed":
+            return f"The last build failed: {progress.detail} Call buildIndex to try again."
+        if progress.state == "empty":
+            return "Nothing is indexed yet: call buildIndex."
+        if not progress.documents_total:
+            return f"No readable document was found in {', '.join(root.folder for root in self.roots)}; analyzeText tells what was skipped."
+        return "The index is ready."
+
+
+def list_workspaces(environment: Mapping[str, str]) -> list[WorkspaceInfo]:
+    """All workspaces in the data folder, the last used first. One with a damaged file is left out, and logged."""
+    places = data_folder(environment) / "workspaces"
+    found = []
+    if places.is_dir():
+        for place in places.iterdir():
+            try:
+                if (info := _read_workspace_file(place)) is not None:
+                    found.append(info)
+            except WorkspaceError as error:
+                log.warning("%s", error)
+    return sorted(found, key=lambda info: -info.last_used)
+
+
+def _existing(path: str | os.PathLike[str]) -> Path:
+    text = os.fspath(path)
+    if not text.strip():
+        raise WorkspaceError("An empty path was given.", hint="Name the folder of your documents.", slug="no_folder")
+    full = Path(text).expanduser().absolute()
+    if not full.exists():
+        raise WorkspaceError(f"There is no folder or file {full}.", hint="Check the spelling, or whether its disk is there.", slug="no_such_folder")
+    return full
+
+
+def _derived_name(folders: Sequence[Path]) -> str:
+    """A name of its own for this set of folders: readable, and the same in every process."""
+    joined = "\0".join(sorted(os.path.realpath(folder) for folder in folders))
+    digest = hashlib.sha256(joined.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", folders[0].name).strip("-.") or "folder"
+    return f"{stem[:40]}-{digest}"
+
+
+def _read_workspace_file(place: Path) -> WorkspaceInfo | None:
+    file = place / WORKSPACE_FILE
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"))
+        if data["format"] > FORMAT:
+            raise WorkspaceError(f"{file} was written by a newer version.", hint="Update pensieve-statelm.", slug="newer_format")
+        roots = tuple(Root(root["name"], os.fsdecode(bytes.fromhex(root["folder_hex"])), root["is_file"]) for root in data["roots"])
+        name = str(data["name"])
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise WorkspaceError(f"{file} cannot be read: {error}.", hint="Remove that file and open the folders again; notes are not in it.", slug="bad_workspace_file") from error
+    used = max((entry.stat().st_mtime for entry in place.glob("*.db*")), default=file.stat().st_mtime)
+    return WorkspaceInfo(name, place, roots, used)
+
+
+def _write_workspace_file(place: Path, name: str, roots: Sequence[Root]) -> None:
+    data = {
+        "format": FORMAT,
+        "name": name,
+        "created": time.time(),
+        # hexadecimal beside the readable one, since a folder's name need not be text
+        "roots": [
+            {"name": root.name, "folder": root.folder.encode("utf-8", "replace").decode(), "folder_hex": os.fsencode(root.folder).hex(), "is_file": root.is_file}
+            for root in roots
+        ],
+    }
+    try:
+        place.mkdir(parents=True, exist_ok=True, mode=0o700)
+        temporary = place / f".{WORKSPACE_FILE}.{os.getpid()}"
+        temporary.write_text(json.dumps(data, indent=1, ensure_ascii=False), encoding="utf-8")
+        temporary.replace(place / WORKSPACE_FILE)
+    except OSError as error:
+        raise WorkspaceError(f"The state folder {place} cannot be written: {error}.", hint="Give --state a folder you may write to, or set PENSIEVE_HOME.", slug="state_not_writable") from error
