@@ -180,6 +180,22 @@ class Ledger:
             ).fetchone()
         return self.episode(episode_id) if row is None else episode_from(row)
 
+    def extra(self, episode_id: int) -> dict[str, object]:
+        """What doors keep with a conversation: its chunk set, what the gateway saw. Empty for an unknown one."""
+        with self._connections.reading() as db:
+            row = db.conn.execute("SELECT extra FROM episodes WHERE id = ?", (episode_id,)).fetchone()
+        return dict(json.loads(row[0])) if row is not None else {}
+
+    def set_extra(self, episode_id: int, **values: object) -> None:
+        """Change these entries of `extra`, leaving the rest. Raises Miscast (`no_such_episode`)."""
+        with self._connections.writing() as db:
+            row = db.conn.execute(
+                "UPDATE episodes SET extra = json_patch(extra, ?) WHERE id = ? RETURNING id",
+                (json.dumps(values), episode_id),
+            ).fetchone()
+        if row is None:
+            self.episode(episode_id)  # raises, worded
+
     # --- writing --------------------------------------------------------------------------------------
 
     def reserve(self, count: int = 1) -> int:
