@@ -286,23 +286,20 @@ class Workspace:
         if ".." in text.split("/"):
             raise NoSuchDocument(f"{path[:200]!r} leaves the folders of this workspace.", hint=f"Paths begin with {self._root_words()}.", slug="outside_roots")
         names = {root.name for root in self.roots}
-        if text.split("/", 1)[0] in names and self.corpus.has_path(text):
+        if text.split("/", 1)[0] in names and self.corpus.has_under(text):
             return text
-        if len(self.roots) == 1 and self.corpus.has_path(inside := f"{self.roots[0].name}/{text}"):
+        if len(self.roots) == 1 and self.corpus.has_under(inside := f"{self.roots[0].name}/{text}"):
             return inside
         if text.split("/", 1)[0] in names and "/" not in text:
             return text
-        near = self.corpus.near_paths(text)
-        raise NoSuchDocument(
-            f"No document or folder is {path[:200]!r}.",
-            hint=f"Near: {', '.join(near)}." if near else f"Paths begin with {self._root_words()}; analyzeText lists them.",
-        )
+        self.corpus.document(text if text.split("/", 1)[0] in names or len(self.roots) > 1 else f"{self.roots[0].name}/{text}")
+        return text
 
     def _root_words(self) -> str:
         return " or ".join(root.name + ("" if root.is_file else "/") for root in self.roots[:8])
 
     def is_document(self, path: str) -> bool:
-        return self.corpus.is_document(path)
+        return self.corpus.has_document(path)
 
     # -- searching ------------------------------------------------------------------------------------------------
 
@@ -320,13 +317,18 @@ class Workspace:
         answer = self.index.search(
             SearchRequest(tuple(queries), mode, under, limit=passages, deadline_seconds=max(1.0, self.settings.call_seconds / 5))
         )
-        places = self.corpus.chunks_of_passages(chunk_set, [hit.passage_id for hit in answer.hits])
+        passages_found = self.corpus.passages([hit.passage_id for hit in answer.hits])
         scores: dict[int, float] = {}
         chunks: dict[int, tuple[Chunk, list[Span]]] = {}
         for hit in answer.hits:
-            for chunk, span in places.get(hit.passage_id, ())[:1]:  # a hit in an overlap names one chunk, not two
-                scores.setdefault(chunk.chunk_id, hit.score)
-                chunks.setdefault(chunk.chunk_id, (chunk, []))[1].append(span)
+            passage = passages_found.get(hit.passage_id)
+            if passage is None:  # replaced since the index was published
+                continue
+            chunk = self.corpus.chunk_containing(chunk_set, passage.document_id, passage.span.start, passage.span.end)
+            if chunk is None:
+                continue
+            scores.setdefault(chunk.chunk_id, hit.score)
+            chunks.setdefault(chunk.chunk_id, (chunk, []))[1].append(passage.span)
         hits = tuple(
             ChunkHit(chunk.chunk_id, chunk.document_id, scores[chunk_id], chunk.tokens, tuple(spans))
             for chunk_id, (chunk, spans) in chunks.items()
@@ -376,10 +378,10 @@ class Workspace:
                 if not quote:
                     place = chunk.document_id, chunk.span
                 else:
-                    place = corpus.find_quote(quote, document_id=chunk.document_id, within=chunk.span) or corpus.find_quote(quote, document_id=chunk.document_id)
+                    place = self._find(quote, document_id=chunk.document_id, within=chunk.span) or self._find(quote, document_id=chunk.document_id)
             elif path is not None and path.strip():
                 document = corpus.document(self._one_prefix(path.strip()))
-                place = (document.document_id, Span(0, min(document.chars, 1))) if not quote else corpus.find_quote(quote, document_id=document.document_id)
+                place = (document.document_id, Span(0, min(document.chars, 1))) if not quote else self._find(quote, document_id=document.document_id)
             elif quote:
                 place = self._quote_anywhere(quote, default_chunks)
         except (NoSuchChunk, NoSuchDocument) as absent:
@@ -401,21 +403,31 @@ class Workspace:
             locator=corpus.locator(document_id, span),
             chunk_id=chunk_id,
             document_digest=document.digest,
+            verified=time.time(),
             span=(span.start, span.end) if quote else None,
             prefix=around[:before] if quote else "",
             suffix=around[before + span.end - span.start :] if quote else "",
             state="ok",
         )
 
+    def _find(self, quote: str, *, document_id: int, within: Span | None = None) -> tuple[int, Span] | None:
+        """The first place of a quote in a document, or in a stretch of it."""
+        from pensieve_mcp.corpus.quotes import find_quote
+
+        span = within or Span(0, self.corpus.document_by_id(document_id).chars)
+        for match in find_quote(self.corpus.text(document_id, span), quote):
+            return document_id, Span(span.start + match.span.start, span.start + match.span.end)
+        return None
+
     def _quote_anywhere(self, quote: str, default_chunks: Sequence[int]) -> tuple[int, Span] | None:
         for chunk_id in default_chunks:
             with contextlib.suppress(NoSuchChunk):  # read before the file changed
                 chunk = self.corpus.chunk(chunk_id)
-                if place := self.corpus.find_quote(quote, document_id=chunk.document_id, within=chunk.span):
+                if place := self._find(quote, document_id=chunk.document_id, within=chunk.span):
                     return place
         found = self.search([quote], mode="exact", under=(), passages=4, chunk_set=self.default_chunk_set)
         for hit in found.hits:
-            if place := self.corpus.find_quote(quote, document_id=hit.document_id):
+            if place := self._find(quote, document_id=hit.document_id):
                 return place
         return None
 

@@ -37,7 +37,8 @@ def plan(episode: Episode, args: PlanArgs) -> Outcome:
     """Set or, without arguments, show the plan; given fields replace old ones. It is never deleted."""
     notebook = episode.workspace.notebook
     given = {name: getattr(args, name) for name in args.model_fields_set if getattr(args, name) is not None}
-    record = notebook.write_plan(episode.episode_id, author=episode.author, **given) if given else notebook.read_plan(episode.episode_id)
+    scope = str(episode.episode_id)
+    record = notebook.plan(**given, scope=scope, author=episode.author) if given else notebook.read_plan(scope=scope)
     lines = []
     if record.goal:
         lines.append(f"Goal: {record.goal}")

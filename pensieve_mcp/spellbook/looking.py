@@ -188,14 +188,15 @@ def check_budget(episode: Episode, args: BudgetArgs) -> Outcome:
         lines.append(f"{budget.still_in_prompt:,} deleted tokens still stand in the host's prompt: {episode.physical_advice()}")
     if heavy:
         lines.append("Heaviest: " + ", ".join(f"m{e.message.number} {e.message.tool} {e.message.label} {e.message.tokens:,}".replace("  ", " ") for e in heavy) + ".")
-    notes = episode.workspace.notebook.list(limit=200)[0]
+    page = episode.workspace.notebook.list(limit=200)
+    notes = page.lines
     if notes:
         lines.append("Notes:")
         room = episode.settings.result_bytes - 1_500
         for place, note in enumerate(notes):
             line = f"{note.key}: {one_line(note.summary, 160)}"
             if bytes_of(listing(lines)) + bytes_of(line) > room:
-                lines.append(f"… {len(notes) - place} more; readNote() lists them.")
+                lines.append(f"… {page.total - place:,} more; readNote() lists them.")
                 break
             lines.append(line)
     return Outcome(

@@ -165,11 +165,12 @@ def read_note(episode: Episode, args: ReadNoteArgs) -> Outcome:
     notebook = episode.workspace.notebook
     room = episode.settings.result_bytes - 1_200
     if args.key is None or not args.key.strip():
-        notes, cursor = notebook.list(cursor=args.cursor, limit=500)
+        page = notebook.list(cursor=args.cursor, limit=500)
+        cursor = page.cursor
         lines: list[str] = []
         shown: list[NoteLineResult] = []
-        for line in notes:
-            text = f"{line.key}: {one_line(line.summary, 200)}"
+        for line in page.lines:
+            text = f"{line.key}: {one_line(line.summary, 200)}" + (f" [{line.unsupported} unsupported]" if line.unsupported else "")
             if bytes_of(listing(lines)) + bytes_of(text) > room:
                 cursor = shown[-1].key if shown else None
                 break

@@ -136,22 +136,34 @@ def _message(workspace: Workspace, args: SearchArgs, retrieved: list[RetrievedCh
 
 def _notes(episode: Episode, args: SearchArgs, queries: list[str], start: int) -> Outcome:
     hits: dict[str, OtherHit] = {}
+    total = 0
     for query in queries:
-        for hit in episode.workspace.notebook.search(query, limit=start + args.limit + 1):
-            hits.setdefault(hit.key, OtherHit(id=hit.key, summary=hit.summary, highlights=[hit.snippet] if hit.snippet else []))
-    return _other(episode, args, queries, list(hits.values()), start, "note", "readNote reads one.")
+        answer = episode.workspace.notebook.search(query, limit=start + args.limit + 1)
+        total = max(total, answer.total)
+        for hit in answer.hits:
+            hits.setdefault(hit.line.key, OtherHit(id=hit.line.key, summary=hit.line.summary, highlights=[hit.snippet] if hit.snippet else []))
+    return _other(episode, args, queries, list(hits.values()), total, start, "note", "readNote reads one.")
 
 
 def _history(episode: Episode, args: SearchArgs, queries: list[str], start: int) -> Outcome:
     hits: dict[str, OtherHit] = {}
+    total = 0
+    transcript = episode.transcript()
     for query in queries:
-        for hit in episode.workspace.ledger.history_search(query, episode=episode.episode_id, limit=start + args.limit + 1):
-            state = "deleted, restoreContext brings it back" if hit.forgotten else "still in mind"
-            hits.setdefault(hit.handle, OtherHit(id=hit.handle, summary=f"{hit.tool} {hit.label} · {state}".strip(), highlights=[hit.snippet] if hit.snippet else []))
-    return _other(episode, args, queries, list(hits.values()), start, "message", "restoreContext brings one back.")
+        answer = episode.workspace.ledger.history_search(query, episode_id=episode.episode_id, limit=start + args.limit + 1)
+        total = max(total, answer.total)
+        for hit in answer.hits:
+            message = hit.message
+            handle = message.handle or f"m{message.number}"
+            place = transcript.by_number.get(message.number)
+            forgotten = place is not None and transcript.entries[place].forgotten
+            state = "deleted, restoreContext brings it back" if forgotten else "still in mind"
+            words = f"{message.tool} {message.label}".strip() + (" (call)" if message.role == "assistant" else "")
+            hits.setdefault(handle, OtherHit(id=handle, summary=f"{words} · {state}", highlights=[hit.snippet] if hit.snippet else []))
+    return _other(episode, args, queries, list(hits.values()), total, start, "message", "restoreContext brings one back.")
 
 
-def _other(episode: Episode, args: SearchArgs, queries: list[str], hits: list[OtherHit], start: int, what: str, how: str) -> Outcome:
+def _other(episode: Episode, args: SearchArgs, queries: list[str], hits: list[OtherHit], total: int, start: int, what: str, how: str) -> Outcome:
     page = hits[start : start + args.limit]
     lines: list[str] = []
     shown: list[OtherHit] = []
@@ -164,9 +176,10 @@ def _other(episode: Episode, args: SearchArgs, queries: list[str], hits: list[Ot
         shown.append(hit)
     end = start + len(shown)
     next_cursor = str(end) if shown and end < len(hits) else None
-    message = f"{len(shown)} of {len(hits)} {what}s. {how}" if shown else f"No {what} has these words. Try other words."
+    total = max(total, len(hits))
+    message = f"{len(shown)} of {total:,} {what}s. {how}" if shown else f"No {what} has these words. Try other words."
     return Outcome(
-        SearchResult(retrieved_chunks=[], hits=shown, keywords=queries, total=len(hits), message=message, next_cursor=next_cursor),
+        SearchResult(retrieved_chunks=[], hits=shown, keywords=queries, total=total, message=message, next_cursor=next_cursor),
         listing([message, *lines, *([f"More: cursor={next_cursor!r}."] if next_cursor else [])]),
         label=f"search in {args.scope} “{one_line(queries[0], 60)}”",
     )
