@@ -466,6 +466,29 @@ def shrink(db: Database) -> None:
         )
 
 
+class Pulse:
+    """Tells whether anybody else committed to the file since the last look, without reading its tables.
+
+    On a connection of its own, where SQLite's `data_version` can be compared. For one thread at a time.
+    """
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._seen = self._version()
+
+    def _version(self) -> int:
+        return int(self._db.conn.execute("PRAGMA data_version").fetchone()[0])
+
+    def moved(self) -> bool:
+        """True once for any number of commits in between, also for those of this process."""
+        now = self._version()
+        moved, self._seen = now != self._seen, now
+        return moved
+
+    def close(self) -> None:
+        self._db.conn.close()
+
+
 class Connections:
     """Connections to one database, lent to one thread at a time and kept for the next.
 
@@ -562,6 +585,10 @@ class Connections:
             yield db
         finally:
             self._give(True, db)
+
+    def pulse(self) -> Pulse:
+        """For polling cheaply whether any process wrote. Raises StorageError."""
+        return Pulse(self._open(False))
 
     def close(self) -> None:
         """Close what is idle now, and what is lent when it comes back."""

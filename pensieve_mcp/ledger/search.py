@@ -3,8 +3,9 @@ not."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pensieve_mcp.errors import StorageError
 from pensieve_mcp.fulltext import Found, Shadow, match_expressions, shadow, snippet
@@ -72,26 +73,25 @@ def search(
         "AND (?4 IS NULL OR m.tool = ?4)"
     )
     source = "FROM messages_text JOIN messages m ON m.number = messages_text.rowid"
-    with connections.reading() as db:
-        for found, expression in match_expressions(query):
-            values = (expression, episode_id, _plain(role), _plain(tool))
+    for found, expression in match_expressions(query):
+        values = (expression, episode_id, _plain(role), _plain(tool))
+        with connections.reading() as db:
             total = int(db.conn.execute(f"SELECT count(*) {source} WHERE {condition}", values).fetchone()[0])
-            if not total:
-                continue
             rows = db.conn.execute(
                 f"SELECT {MESSAGE_COLUMNS}, m.episode_id, m.content_state, "
-                f"bm25(messages_text, 1.0, 0.3, 2.0) {source} WHERE {condition} ORDER BY 16, m.number DESC LIMIT ?5",
+                f"bm25(messages_text, 1.0, 0.3, 2.0) {source} WHERE {condition} "
+                "ORDER BY 16, m.number DESC LIMIT ?5",
                 (*values, limit),
             ).fetchall()
-            break
-        else:
-            return HistoryAnswer((), 0, "all")
-    hits = []
-    for row in rows:
-        message = message_from(row)
-        text = _text(blobs, message) if row[14] == "kept" else None
-        hits.append(HistoryHit(message, row[13], -float(row[15]), snippet(text or message.label, query)))
-    return HistoryAnswer(tuple(hits), total, found)
+        if total:
+            return HistoryAnswer(tuple(_hit(blobs, row, query) for row in rows), total, found)
+    return HistoryAnswer((), 0, "all")
+
+
+def _hit(blobs: Blobs, row: Sequence[Any], query: str) -> HistoryHit:
+    message = message_from(row)
+    text = _text(blobs, message) if row[14] == "kept" else None
+    return HistoryHit(message, row[13], -float(row[15]), snippet(text or message.label, query))
 
 
 def _plain(text: str | None) -> str | None:

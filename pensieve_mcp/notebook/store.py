@@ -1,0 +1,637 @@
+"""The notebook: what was learned, kept with its sources and its past.
+
+Every change is a revision in one immediate transaction, durable before it is confirmed; overwriting and
+deleting keep what was there. Whether a quote really stands in its document is looked up by the spells,
+which can see the corpus; here its state is only kept.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Literal
+
+from pensieve_mcp.errors import Conflict, Miscast, NoSuchNote
+from pensieve_mcp.fulltext import match_expressions, snippet
+from pensieve_mcp.notebook import checks
+from pensieve_mcp.notebook.schema import (
+    BASIN,
+    CURRENT,
+    LINE_COLUMNS,
+    NOTE_COLUMNS,
+    changed,
+    line_from,
+    note_from,
+    put_note,
+)
+from pensieve_mcp.notebook.types import (
+    Action,
+    Changes,
+    Evidence,
+    Note,
+    NoteAnswer,
+    NoteHit,
+    NoteLimits,
+    NotePage,
+    Plan,
+    Revision,
+)
+from pensieve_mcp.storage import Connections, shrink
+
+if TYPE_CHECKING:
+    from pensieve_mcp.storage import Database
+
+__all__ = ["BASIN", "Mode", "Notebook", "Watch"]
+
+Mode = Literal["append", "overwrite", "delete", "merge"]
+
+NEAR_NAMES = 3
+MAX_LIMIT = 10_000
+
+
+class Notebook:
+    """The notebook of one workspace. Safe to share between threads; other processes may have their own."""
+
+    def __init__(
+        self,
+        connections: Connections,
+        *,
+        redact: Callable[[str], str] | None = None,
+        limits: NoteLimits | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`connections` lead to `pensieve.db` and migrate `BASIN`. `redact` takes secrets out of every text
+        before it is stored; what it changed is told in the note's warnings."""
+        self._connections = connections
+        self._redact = redact
+        self.limits = limits or NoteLimits()
+        self._clock = clock
+
+    # --- writing --------------------------------------------------------------------------------------
+
+    def write(
+        self,
+        key: str,
+        summary: str,
+        content: str,
+        *,
+        evidence: Sequence[Evidence] = (),
+        applies_to: str = "",
+        links: Sequence[str] = (),
+        author: str = "",
+        expect_revision: int | None = None,
+        action: Action = "write",
+    ) -> Note:
+        """Store a note; under a key that exists it becomes the next revision, and the old one stays.
+
+        Raises Miscast for what a note cannot be, Conflict when `expect_revision` is not the current one
+        (0: the key must be new), StorageError. Durable when it returns.
+        """
+        key = checks.checked_key(key, self.limits)
+        note, told = self._prepared(
+            Note(
+                key=key,
+                summary=summary,
+                content=content,
+                revision=0,
+                created=0.0,
+                updated=0.0,
+                evidence=tuple(evidence),
+                applies_to=checks.sound(applies_to, "applies_to"),
+                links=tuple(links),
+                author=checks.sound(author, "author"),
+            )
+        )
+        with self._connections.writing() as db:
+            current = _current(db, key)
+            self._expect(db, key, current, expect_revision)
+            warnings = [*told, *_twins(db, key)]
+            if current is not None and not current.deleted and action == "write":
+                warnings.append(f"This replaced revision {current.revision}, which stays readable.")
+            return self._put(db, replace(note, warnings=tuple(warnings)), current, action)
+
+    def update(
+        self,
+        key: str,
+        mode: Mode,
+        new_content: str | None = None,
+        new_summary: str | None = None,
+        keys: Sequence[str] = (),
+        expect_revision: int | None = None,
+        *,
+        evidence: Sequence[Evidence] = (),
+        author: str = "",
+    ) -> Note:
+        """Change a note. `append` adds a line's end and the content, `overwrite` puts it in place, `delete`
+        hides the note (a revision like any other, `restore` undoes it), `merge` takes `keys` into it and
+        deletes those. Evidence given is added.
+
+        Raises NoSuchNote with near names, Conflict that names both versions, Miscast, StorageError.
+        """
+        key = checks.checked_key(key, self.limits)
+        author = checks.sound(author, "author")
+        if mode not in ("append", "overwrite", "delete", "merge"):
+            raise Miscast(
+                f"{mode!r} is not a mode.",
+                hint="Use append, overwrite, delete or merge.",
+                slug="bad_mode",
+            )
+        if (
+            mode in ("append", "overwrite")
+            and new_content is None
+            and (mode == "append" or new_summary is None)
+        ):
+            raise Miscast(
+                f"Mode {mode} needs new_content.",
+                hint="Give new_content, or use mode delete to remove the note.",
+                slug="missing_content",
+            )
+        if mode == "merge" and not keys:
+            raise Miscast(
+                "Mode merge needs keys: the notes to take in.",
+                hint=f'Give keys=["…", "…"]; they are merged into {key!r} and deleted.',
+                slug="missing_keys",
+            )
+        with self._connections.writing() as db:
+            current = _current(db, key)
+            if mode != "merge" and (current is None or current.deleted):
+                raise _no_such(db, key, current)
+            self._expect(db, key, current, expect_revision)
+            if mode == "merge":
+                return self._merge(db, key, current, keys, new_content, new_summary, evidence, author)
+            assert current is not None  # told above
+            if mode == "delete":
+                gone = replace(current, deleted=True, author=author, warnings=())
+                return self._put(db, gone, current, "delete")
+            content = current.content if new_content is None else new_content
+            if mode == "append" and current.content:
+                content = f"{current.content}\n{new_content}"
+            note, told = self._prepared(
+                replace(
+                    current,
+                    content=content,
+                    summary=current.summary if new_summary is None else new_summary,
+                    evidence=(*current.evidence, *evidence),
+                    author=author,
+                )
+            )
+            return self._put(db, replace(note, warnings=tuple(told)), current, mode)
+
+    def _merge(
+        self,
+        db: Database,
+        key: str,
+        current: Note | None,
+        keys: Sequence[str],
+        new_content: str | None,
+        new_summary: str | None,
+        evidence: Sequence[Evidence],
+        author: str,
+    ) -> Note:
+        wanted = [
+            one for one in dict.fromkeys(checks.checked_key(k, self.limits) for k in keys) if one != key
+        ]
+        taken: list[Note] = []
+        for one in wanted:
+            other = _current(db, one)
+            if other is None or other.deleted:
+                raise _no_such(db, one, other)
+            taken.append(other)
+        if not taken:
+            raise Miscast(
+                f"Nothing is left to merge into {key!r} but itself.",
+                hint="Name other keys.",
+                slug="missing_keys",
+            )
+        target = current if current is not None and not current.deleted else None
+        sources = ([target] if target is not None else []) + taken
+        pieces = dict.fromkeys(piece for note in sources for piece in note.evidence)
+        content = new_content
+        if content is None:
+            content = "\n\n".join(
+                note.content if note is target else f"{note.key}: {note.summary}\n{note.content}"
+                for note in sources
+            )
+        summary = new_summary
+        if summary is None:
+            summary = target.summary if target is not None else "; ".join(n.summary for n in taken)
+        links = dict.fromkeys(link for note in sources for link in note.links if link != key)
+        note, told = self._prepared(
+            Note(
+                key=key,
+                summary=summary,
+                content=content,
+                revision=0,
+                created=0.0,
+                updated=0.0,
+                evidence=(*pieces, *evidence),
+                applies_to=sources[0].applies_to,
+                links=tuple(link for link in links if link not in wanted),
+                author=author,
+            )
+        )
+        for other in taken:
+            self._put(db, replace(other, deleted=True, author=author, links=(key,)), other, "delete")
+        return self._put(db, replace(note, warnings=tuple(told)), current, "merge")
+
+    def restore(
+        self, key: str, revision: int, *, author: str = "", expect_revision: int | None = None
+    ) -> Note:
+        """Make an old revision the current one again, as a new revision. Raises NoSuchNote, Conflict."""
+        key = checks.checked_key(key, self.limits)
+        with self._connections.writing() as db:
+            current = _current(db, key)
+            self._expect(db, key, current, expect_revision)
+            old = _at(db, key, revision)
+            if old is None or old.deleted:
+                raise _no_such(db, key, current, revision)
+            return self._put(db, replace(old, author=checks.sound(author, "author")), current, "restore")
+
+    def purge(self, key: str) -> int:
+        """Really remove a note with all its revisions, and their traces in the file. Answers how many there
+        were. Raises NoSuchNote, StorageError while other processes keep the file busy."""
+        key = checks.checked_key(key, self.limits)
+        with self._connections.writing() as db:
+            row = db.conn.execute("DELETE FROM notes WHERE key = ? RETURNING id, revision", (key,)).fetchone()
+            if row is None:
+                raise _no_such(db, key, None)
+            db.conn.execute("DELETE FROM notes_text WHERE rowid = ?", (row[0],))
+            # Deleted terms lie in old segments of the full text until those are merged.
+            db.conn.execute("INSERT INTO notes_text (notes_text) VALUES ('optimize')")
+            changed(db, "note", key)
+        with self._connections.alone() as db:
+            shrink(db)
+        return int(row[1])
+
+    def check_evidence(self, key: str, revision: int, states: Sequence[Evidence]) -> None:
+        """Store what a later look at the evidence of a revision found; no new revision, the note is the same.
+
+        `states` has one piece for each of the revision's, in order; state, detail, locator, chunk, span and
+        time are taken. Raises NoSuchNote, ValueError when they do not fit.
+        """
+        with self._connections.writing() as db:
+            note = _at(db, key, revision)
+            if note is None:
+                raise _no_such(db, key, _current(db, key), revision)
+            if [piece.quote for piece in note.evidence] != [piece.quote for piece in states]:
+                raise ValueError(f"the evidence is not that of {key!r} revision {revision}")
+            for position, piece in enumerate(states):
+                start, end = piece.span or (None, None)
+                db.conn.execute(
+                    "UPDATE note_evidence SET state = ?, detail = ?, verified_at = ?, locator = ?, "
+                    "chunk_id = ?, span_start = ?, span_end = ?, path = ?, document_digest = ? "
+                    "WHERE position = ? AND revision = ? AND note_id = (SELECT id FROM notes WHERE key = ?)",
+                    (
+                        piece.state,
+                        piece.detail,
+                        piece.verified,
+                        piece.locator,
+                        piece.chunk_id,
+                        start,
+                        end,
+                        piece.path,
+                        piece.document_digest,
+                        position,
+                        revision,
+                        key,
+                    ),
+                )
+            if any(new.state != old.state for new, old in zip(states, note.evidence, strict=True)):
+                changed(db, "note", key)
+
+    def _prepared(self, note: Note) -> tuple[Note, list[str]]:
+        """The note checked and with its secrets taken out, and sentences about that."""
+        hidden = 0
+
+        def clean(text: str) -> str:
+            nonlocal hidden
+            if self._redact is None:
+                return text
+            cleaned = self._redact(text)
+            hidden += cleaned != text
+            return cleaned
+
+        checks.checked_content(note.content, note.key, self.limits)  # before a regex runs over 10 MB
+        evidence = tuple(
+            replace(piece, quote=clean(piece.quote), prefix=clean(piece.prefix), suffix=clean(piece.suffix))
+            for piece in checks.checked_evidence(note.evidence, self.limits)
+        )
+        prepared = replace(
+            note,
+            summary=checks.checked_summary(clean(checks.sound(note.summary, "summary")), self.limits),
+            content=checks.checked_content(clean(note.content), note.key, self.limits),
+            evidence=evidence,
+            links=checks.checked_links(note.links, self.limits),
+        )
+        told = [f"Secrets were taken out of {hidden} text(s) before storing."] if hidden else []
+        return prepared, told
+
+    def _put(self, db: Database, note: Note, current: Note | None, action: Action) -> Note:
+        now = self._clock()
+        stored = replace(
+            note,
+            revision=1 if current is None else current.revision + 1,
+            created=now if current is None else current.created,
+            updated=now,
+        )
+        put_note(db, stored, action)
+        return stored
+
+    def _expect(self, db: Database, key: str, current: Note | None, expected: int | None) -> None:
+        have = 0 if current is None else current.revision
+        if (
+            expected is None
+            or expected == have
+            or (expected == 0 and current is not None and current.deleted)
+        ):
+            return
+        if current is None:
+            raise Conflict(
+                f"{key!r} does not exist, but revision {expected} was expected.",
+                hint="Read the list of notes, or write it without expect_revision.",
+            )
+        mine = _at(db, key, expected)
+        yours = (
+            f"revision {expected} ({_told(mine)})" if mine is not None else f"revision {expected} (unknown)"
+        )
+        raise Conflict(
+            f"{key!r} is at revision {have} ({_told(current)}), not at the expected {yours}.",
+            hint=f"Read it again with readNote, then repeat the change with expect_revision={have}.",
+        )
+
+    # --- reading --------------------------------------------------------------------------------------
+
+    def read(self, key: str, revision: int | None = None) -> Note:
+        """The note, or how it was at a revision. Raises NoSuchNote, with near names or the way to restore."""
+        key = checks.checked_key(key, self.limits)
+        with self._connections.reading() as db:
+            current = _current(db, key)
+            if revision is not None and current is not None:
+                note = _at(db, key, revision)
+                if note is None:
+                    raise _no_such(db, key, current, revision)
+                return note
+            if current is None or current.deleted:
+                raise _no_such(db, key, current)
+            return current
+
+    def current(self, key: str) -> Note | None:
+        """The current revision even where it is a deletion; None when the key was never used. Raises
+        Miscast."""
+        key = checks.checked_key(key, self.limits)
+        with self._connections.reading() as db:
+            return _current(db, key)
+
+    def list(self, prefix: str = "", cursor: str | None = None, limit: int = 200) -> NotePage:
+        """Keys and summaries in the order of keys, those that begin with `prefix`. Any text is answered."""
+        prefix, after = _plain(prefix), _plain(cursor or "")
+        limit = min(max(1, limit), MAX_LIMIT)
+        where = "n.deleted = 0 AND substr(n.key, 1, ?1) = ?2"
+        with self._connections.reading() as db:
+            total = db.conn.execute(
+                f"SELECT count(*) FROM notes n WHERE {where}", (len(prefix), prefix)
+            ).fetchone()[0]
+            rows = db.conn.execute(
+                f"SELECT {LINE_COLUMNS} {CURRENT} WHERE {where} AND n.key > ?3 ORDER BY n.key LIMIT ?4",
+                (len(prefix), prefix, after, limit + 1),
+            ).fetchall()
+        lines = tuple(line_from(row) for row in rows[:limit])
+        return NotePage(lines, int(total), lines[-1].key if len(rows) > limit else None)
+
+    def all_notes(self) -> Iterator[Note]:
+        """Every note that is not deleted, by key; read in pages, so that it may be long."""
+        cursor: str | None = None
+        while True:
+            page = self.list(cursor=cursor)
+            for line in page.lines:
+                try:
+                    yield self.read(line.key)
+                except NoSuchNote:  # deleted by somebody meanwhile
+                    continue
+            cursor = page.cursor
+            if cursor is None:
+                return
+
+    def search(self, query: str, limit: int = 20) -> NoteAnswer:
+        """Notes whose key, summary, content or quotes match, best first. Any string is answered."""
+        limit = min(max(0, limit), MAX_LIMIT)
+        for found, expression in match_expressions(query):
+            with self._connections.reading() as db:
+                total = db.conn.execute(
+                    "SELECT count(*) FROM notes_text WHERE notes_text MATCH ?", (expression,)
+                ).fetchone()[0]
+                rows = db.conn.execute(
+                    f"SELECT {LINE_COLUMNS}, bm25(notes_text, 4.0, 2.0, 1.0, 0.3), r.content "
+                    f"{CURRENT} JOIN notes_text ON notes_text.rowid = n.id "
+                    "WHERE notes_text MATCH ? ORDER BY 7, n.key LIMIT ?",
+                    (expression, limit),
+                ).fetchall()
+            if total:
+                hits = tuple(
+                    NoteHit(line_from(row), -float(row[6]), snippet(row[7] or row[1], query)) for row in rows
+                )
+                return NoteAnswer(hits, int(total), found)
+        return NoteAnswer((), 0)
+
+    def history(self, key: str) -> tuple[Revision, ...]:
+        """All revisions, the oldest first; of deleted notes too. Raises NoSuchNote."""
+        key = checks.checked_key(key, self.limits)
+        with self._connections.reading() as db:
+            rows = db.conn.execute(
+                "SELECT n.key, r.revision, r.at, r.author, r.action, r.summary, length(r.content) "
+                "FROM notes n JOIN note_revisions r ON r.note_id = n.id WHERE n.key = ? ORDER BY r.revision",
+                (key,),
+            ).fetchall()
+            if not rows:
+                raise _no_such(db, key, None)
+        return tuple(Revision(*row) for row in rows)
+
+    # --- plan -----------------------------------------------------------------------------------------
+
+    def plan(
+        self,
+        goal: str | None = None,
+        constraints: Sequence[str] | None = None,
+        steps: Sequence[str] | None = None,
+        next: str | None = None,
+        *,
+        scope: str = "",
+        author: str = "",
+    ) -> Plan:
+        """Change what is not None, as a new revision. `scope` parts the plans of conversations.
+
+        Raises Miscast when it is too long to head every window, StorageError.
+        """
+        with self._connections.writing() as db:
+            old = _plan(db, scope)
+            clean = self._redact or (lambda text: text)
+            new = Plan(
+                goal=old.goal if goal is None else clean(checks.sound(goal, "goal")),
+                constraints=old.constraints
+                if constraints is None
+                else tuple(clean(checks.sound(one, "constraint")) for one in constraints),
+                steps=old.steps
+                if steps is None
+                else tuple(clean(checks.sound(one, "step")) for one in steps),
+                next=old.next if next is None else clean(checks.sound(next, "next step")),
+                revision=old.revision + 1,
+                updated=self._clock(),
+                author=checks.sound(author, "author"),
+            )
+            size = len(new.goal) + len(new.next) + sum(map(len, (*new.constraints, *new.steps)))
+            if size > self.limits.plan_chars:
+                raise Miscast(
+                    f"The plan has {size:,} characters; at most {self.limits.plan_chars:,} are allowed, "
+                    "since it heads every window.",
+                    hint="Keep goal, constraints and open steps; move the rest into notes.",
+                    slug="plan_too_long",
+                )
+            body = {"goal": new.goal, "constraints": new.constraints, "steps": new.steps, "next": new.next}
+            db.conn.execute(
+                "INSERT INTO plan_revisions VALUES (?, ?, ?, ?, ?)",
+                (scope, new.revision, new.updated, new.author, json.dumps(body)),
+            )
+            changed(db, "plan", scope)
+            return new
+
+    def read_plan(self, revision: int | None = None, *, scope: str = "") -> Plan:
+        """The plan now, or at a revision; an empty one with revision 0 when there is none."""
+        with self._connections.reading() as db:
+            return _plan(db, scope, revision)
+
+    # --- subscriptions ----------------------------------------------------------------------------------
+
+    def change_counter(self) -> int:
+        """Grows with every change of any process. Cheap."""
+        with self._connections.reading() as db:
+            return int(db.conn.execute("SELECT coalesce(max(counter), 0) FROM note_changes").fetchone()[0])
+
+    def changes_since(self, counter: int) -> Changes:
+        """What changed after `counter`, each name once."""
+        with self._connections.reading() as db:
+            rows = db.conn.execute(
+                "SELECT kind, name, max(counter) FROM note_changes WHERE counter > ? GROUP BY kind, name "
+                "ORDER BY 3",
+                (counter,),
+            ).fetchall()
+        return Changes(
+            counter=max([counter, *(int(row[2]) for row in rows)]),
+            keys=tuple(row[1] for row in rows if row[0] == "note"),
+            plans=tuple(row[1] for row in rows if row[0] == "plan"),
+        )
+
+    def watch(self) -> Watch:
+        """For polling: an own connection, whose look costs a few microseconds while nothing was written."""
+        return Watch(self)
+
+
+class Watch:
+    """Tells what changed since it last looked. For one thread; close it."""
+
+    def __init__(self, notebook: Notebook) -> None:
+        self._notebook = notebook
+        self._counter = notebook.change_counter()
+        self._pulse = notebook._connections.pulse()
+
+    def poll(self) -> Changes | None:
+        """What changed since the last poll, by any process; None when nothing did."""
+        if not self._pulse.moved():
+            return None
+        changes = self._notebook.changes_since(self._counter)
+        if changes.counter == self._counter:
+            return None  # something else in pensieve.db was written
+        self._counter = changes.counter
+        return changes
+
+    def close(self) -> None:
+        self._pulse.close()
+
+
+def _plain(text: str) -> str:
+    """For comparing only: what no key can hold becomes U+FFFD."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _current(db: Database, key: str) -> Note | None:
+    row = db.conn.execute(f"SELECT {NOTE_COLUMNS} {CURRENT} WHERE n.key = ?", (key,)).fetchone()
+    return None if row is None else note_from(db, row)
+
+
+def _at(db: Database, key: str, revision: int) -> Note | None:
+    if not 0 < revision < 2**63:
+        return None
+    row = db.conn.execute(
+        f"SELECT {NOTE_COLUMNS} FROM notes n JOIN note_revisions r ON r.note_id = n.id "
+        "WHERE n.key = ? AND r.revision = ?",
+        (key, revision),
+    ).fetchone()
+    return None if row is None else note_from(db, row)
+
+
+def _plan(db: Database, scope: str, revision: int | None = None) -> Plan:
+    row = db.conn.execute(
+        "SELECT revision, at, author, body FROM plan_revisions WHERE scope = ?1 "
+        "AND (?2 IS NULL OR revision = ?2) ORDER BY revision DESC LIMIT 1",
+        (scope, revision),
+    ).fetchone()
+    if row is None:
+        return Plan()
+    body = json.loads(row[3])
+    return Plan(
+        goal=body["goal"],
+        constraints=tuple(body["constraints"]),
+        steps=tuple(body["steps"]),
+        next=body["next"],
+        revision=row[0],
+        updated=row[1],
+        author=row[2],
+    )
+
+
+def _told(note: Note) -> str:
+    when = datetime.fromtimestamp(max(0.0, note.updated), UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    who = f"by {note.author}, " if note.author else ""
+    return f"{who}{when}: {'deleted' if note.deleted else repr(note.summary[:120])}"
+
+
+def _twins(db: Database, key: str) -> list[str]:
+    rows = db.conn.execute(
+        "SELECT key FROM notes WHERE folded = ? AND key <> ? AND deleted = 0 LIMIT 5",
+        (checks.folded(key), key),
+    ).fetchall()
+    return [f"There is also a note {row[0]!r}: merge them if they mean the same." for row in rows]
+
+
+def _no_such(db: Database, key: str, current: Note | None, revision: int | None = None) -> NoSuchNote:
+    if revision is not None and current is not None:
+        return NoSuchNote(
+            f"{key!r} has no readable revision {revision}; it has 1 to {current.revision}.",
+            hint="Read it without revision for the current one.",
+        )
+    if current is not None:
+        return NoSuchNote(
+            f"{key!r} was deleted at revision {current.revision} ({_told(current)}).",
+            hint=f"Read revision {current.revision - 1} with readNote, or note it anew under the same key.",
+        )
+    near = _near(db, key)
+    return NoSuchNote(
+        f"There is no note {key!r}{'' if near else ', and none with a similar key'}.",
+        hint=f"Did you mean {' or '.join(map(repr, near))}?" if near else "readNote without key lists all.",
+    )
+
+
+def _near(db: Database, key: str) -> list[str]:
+    like = checks.folded(key)
+    rows = db.conn.execute(
+        "SELECT key, folded FROM notes WHERE deleted = 0 ORDER BY updated_at DESC LIMIT 2000"
+    )
+    keys = {str(row[0]): str(row[1]) for row in rows}
+    same = [one for one, short in keys.items() if short == like]
+    part = [one for one, short in keys.items() if like and len(like) > 2 and (like in short or short in like)]
+    close = set(difflib.get_close_matches(like, keys.values(), n=NEAR_NAMES, cutoff=0.6))
+    similar = [one for one, short in keys.items() if short in close]
+    return list(dict.fromkeys([*same, *part, *similar]))[:NEAR_NAMES]
