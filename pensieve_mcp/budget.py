@@ -1,6 +1,7 @@
 """How full the window is. Budget = window − visible tokens − reserve; 32,000 tokens and 150 rounds as in the paper.
 
-What is counted is said: `conversation` where we see all of it (own loop, gateway), `tool traffic` where only our own calls and
+What is counted is said: `conversation` where we see all of it (own loop, gateway), `tool traffic` where
+only our own calls and
 results pass by us. A host that is not behind the gateway keeps what was deleted; that is told, too.
 """
 
@@ -35,8 +36,11 @@ class Budget:
         return round(100 * self.used / max(1, self.window))
 
 
-def budget_of(transcript: Transcript, settings: Settings, *, sees: Sight, physical: bool, overhead_tokens: int = 0) -> Budget:
-    """The budget after this transcript. `overhead_tokens` is what the prompt holds besides it (system prompt, schemas)."""
+def budget_of(
+    transcript: Transcript, settings: Settings, *, sees: Sight, physical: bool, overhead_tokens: int = 0
+) -> Budget:
+    """The budget after this transcript. `overhead_tokens` is what the prompt holds besides it (system
+    prompt, schemas)."""
     used = transcript.visible_tokens + overhead_tokens
     return Budget(
         window=settings.window_tokens,
@@ -54,5 +58,9 @@ def budget_of(transcript: Transcript, settings: Settings, *, sees: Sight, physic
 
 def heaviest(transcript: Transcript, limit: int = 5) -> list[Entry]:
     """The largest messages that may be deleted, heaviest first."""
-    movable = [e for e in transcript.entries if not e.forgotten and not e.pinned and e.message.role in ("tool", "assistant")]
+    movable = [
+        e
+        for e in transcript.entries
+        if not e.forgotten and not e.pinned and e.message.role in ("tool", "assistant")
+    ]
     return sorted(movable, key=lambda e: -e.message.tokens)[:limit]

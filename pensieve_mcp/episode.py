@@ -1,18 +1,20 @@
 """One conversation: its transcript, its budget, its chunk set, and who speaks.
 
-An episode is a view on the ledger; several processes may hold the same one. What it knows it reads from events, so that a
+An episode is a view on the ledger; several processes may hold the same one. What it knows it reads from
+events, so that a
 restart changes nothing.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from pensieve_mcp.budget import Budget, Sight, budget_of
-from pensieve_mcp.errors import NoSuchChunk, NoSuchDocument, NoSuchNote
+from pensieve_mcp.errors import Miscast, NoSuchChunk, NoSuchDocument
 from pensieve_mcp.ledger.events import Event, Message, Said, Transcript
 from pensieve_mcp.tokens import count_tokens
 
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from pensieve_mcp.workspace import Workspace
 
 Physical = Literal["yes", "pending", "next_compaction", "no"]
+
+_CHUNK_HANDLE = re.compile(r"[cC]?(\d{1,15})\Z")
 
 RECENT_READS = 8  # chunks in which a quote without a place is looked for first
 
@@ -62,7 +66,7 @@ class Episode:
     def settings(self) -> Settings:
         return self.workspace.settings
 
-    # -- what is in mind ------------------------------------------------------------------------------------------
+    # -- what is in mind -----------------------------------------------------------------------------------
 
     def transcript(self) -> Transcript:
         return self.workspace.ledger.transcript(self.episode_id)
@@ -88,13 +92,15 @@ class Episode:
         return "Only a compaction, a fresh window or a subagent drops them there."
 
     def advice(self, left: int) -> str:
-        """The calm line above the threshold, else nothing. Never urgent: urgent words make models prune for its own sake."""
+        """The calm line above the threshold, else nothing. Never urgent: urgent words make models prune for
+        its own sake."""
         used = self.settings.window_tokens - self.settings.reserve_tokens - left
         if used * 100 < self.settings.advise_percent * self.settings.window_tokens:
             return ""
-        return f"[{used * 100 // self.settings.window_tokens} % of the window is used. Note what matters from earlier reads, then deleteContext them.]"
+        return f"[{used * 100 // self.settings.window_tokens} % of the window is used. Note what "
+        "matters from earlier reads, then deleteContext them.]"
 
-    # -- recording ------------------------------------------------------------------------------------------------
+    # -- recording -----------------------------------------------------------------------------------------
 
     def reserve(self) -> tuple[int, int]:
         """Numbers of the next call and its result; never given twice, in any process."""
@@ -142,7 +148,7 @@ class Episode:
     def append(self, events: Sequence[Event]) -> None:
         self.workspace.ledger.append(self.episode_id, list(events), {})
 
-    # -- reading on -----------------------------------------------------------------------------------------------
+    # -- reading on ----------------------------------------------------------------------------------------
 
     @property
     def chunk_set(self) -> ChunkSet:
@@ -169,7 +175,8 @@ class Episode:
         return None
 
     def position_after(self, chunk_id: int) -> int:
-        """The place in document order after this chunk. Raises NoSuchChunk when its text is no longer in the documents."""
+        """The place in document order after this chunk. Raises NoSuchChunk when its text is no longer in
+        the documents."""
         try:
             position, _ = self.workspace.corpus.position_of(chunk_id, self.chunk_set)
         except NoSuchChunk as gone:
@@ -182,39 +189,52 @@ class Episode:
     def noted_since(self, number: int) -> bool:
         """Whether a note was written after this message."""
         return any(
-            entry.message.number > number and entry.message.role == "tool" and entry.message.tool in ("note", "updateNote") and not entry.message.is_error
+            entry.message.number > number
+            and entry.message.role == "tool"
+            and entry.message.tool in ("note", "updateNote")
+            and not entry.message.is_error
             for entry in self.transcript().entries
         )
 
-    # -- citing ---------------------------------------------------------------------------------------------------
+    # -- citing --------------------------------------------------------------------------------------------
 
     def check_citation(self, citation: str) -> Citation:
-        """What a citation points at and in which state that is: a chunk handle, a note's key or a path."""
-        workspace = self.workspace
+        """What a citation points at, and its state: a chunk handle, a note's key or a path."""
         text = citation.strip()
-        if text[:1] in "cC" and text[1:].isdecimal() or text.isdecimal():
-            chunk_id = int(text.lstrip("cC"))
-            try:
-                chunk = workspace.corpus.chunk(chunk_id)
-            except NoSuchChunk:
-                return Citation("", "", chunk_id, "unknown")
-            document = workspace.corpus.document_by_id(chunk.document_id)
-            fresh = workspace.corpus.freshness([chunk.document_id])[chunk.document_id]
-            read = any(chunk_id in entry.message.chunk_ids for entry in self.transcript().entries)
-            state = ("ok" if read else "unread") if fresh == "yes" else fresh
-            return Citation(document.path, workspace.corpus.locator(chunk.document_id, chunk.span), chunk_id, state)
+        if match := _CHUNK_HANDLE.match(text):
+            return self._cite_chunk(int(match[1]))
         try:
-            note = workspace.notebook.read(text)
-        except NoSuchNote:
-            pass
-        else:
-            first = next(iter(note.evidence), None)
-            state = "unsupported" if not note.evidence or any(e.state == "unsupported" for e in note.evidence) else "ok"
-            if first is None:
-                return Citation("", "", None, state)
-            return Citation(first.path, first.locator, first.chunk_id, state)
+            note = self.workspace.notebook.read(text)
+        except Miscast:  # no such note, or no key at all: perhaps a path
+            return self._cite_path(text)
+        rests_on = next(iter(note.evidence), None)
+        if rests_on is None:
+            return Citation("", "", None, "unsupported")
+        worst = next((e.state for e in note.evidence if e.state != "ok"), "ok")
+        return Citation(rests_on.path, rests_on.locator, rests_on.chunk_id, worst)
+
+    def _cite_chunk(self, chunk_id: int) -> Citation:
+        corpus = self.workspace.corpus
         try:
-            document = workspace.corpus.document(text)
+            chunk = corpus.chunk(chunk_id)
+        except NoSuchChunk:
+            return Citation("", "", chunk_id, "unknown")
+        read = any(chunk_id in entry.message.chunk_ids for entry in self.transcript().entries)
+        state = self._file_state(chunk.document_id)
+        return Citation(
+            corpus.document_by_id(chunk.document_id).path,
+            corpus.locator(chunk.document_id, chunk.span),
+            chunk_id,
+            state if read or state != "ok" else "unread",
+        )
+
+    def _cite_path(self, path: str) -> Citation:
+        try:
+            document = self.workspace.corpus.document(path)
         except NoSuchDocument:
             return Citation("", "", None, "unknown")
-        return Citation(document.path, "", None, {"yes": "ok"}.get(fresh := workspace.corpus.freshness([document.document_id])[document.document_id], fresh))
+        return Citation(document.path, "", None, self._file_state(document.document_id))
+
+    def _file_state(self, document_id: int) -> str:
+        fresh = self.workspace.corpus.freshness([document_id])[document_id]
+        return "ok" if fresh == "yes" else fresh

@@ -1,6 +1,7 @@
 """Settings in two steps: as typed (file, environment, arguments), then resolved with where each came from.
 
-One table (`FIELDS`) is the single home of names, defaults and meanings; `pensieve doctor` and the docs print it. Files are
+One table (`FIELDS`) is the single home of names, defaults and meanings; `pensieve doctor` and the docs
+print it. Files are
 TOML: `settings.toml` in the user's data folder and in a workspace's state folder; environment variables are
 `PENSIEVE_<NAME>`. Nothing below the doors reads the environment: a door calls `resolve` and hands the result down.
 """
@@ -21,7 +22,9 @@ FILE_NAME = "settings.toml"
 APPLICATION = "pensieve-statelm"  # `~/.pensieve` belongs to another project
 
 
-def _setting(default: Any, meaning: str, *, minimum: float | None = None, choices: tuple[str, ...] = ()) -> Any:
+def _setting(
+    default: Any, meaning: str, *, minimum: float | None = None, choices: tuple[str, ...] = ()
+) -> Any:
     return field(default=default, metadata={"meaning": meaning, "minimum": minimum, "choices": choices})
 
 
@@ -29,29 +32,66 @@ def _setting(default: Any, meaning: str, *, minimum: float | None = None, choice
 class Settings:
     """Every setting with its default. Units are in the names."""
 
-    window_tokens: int = _setting(32_000, "Size of the model's window that checkBudget counts against (the paper's budget).", minimum=512)
+    window_tokens: int = _setting(
+        32_000,
+        "Size of the model's window that checkBudget counts against (the paper's budget).",
+        minimum=512,
+    )
     reserve_tokens: int = _setting(2_048, "Tokens kept free for the model's own output.", minimum=0)
-    rounds: int = _setting(150, "Calls one episode may make before checkBudget says none are left (the paper's budget).", minimum=1)
-    advise_percent: int = _setting(70, "Share of the window at which results advise noting and deleting.", minimum=1)
-    result_bytes: int = _setting(12_000, "Most bytes one result may have: the safe limit of every host we tested.", minimum=1_000)
+    rounds: int = _setting(
+        150,
+        "Calls one episode may make before checkBudget says none are left (the paper's budget).",
+        minimum=1,
+    )
+    advise_percent: int = _setting(
+        70, "Share of the window at which results advise noting and deleting.", minimum=1
+    )
+    result_bytes: int = _setting(
+        12_000, "Most bytes one result may have: the safe limit of every host we tested.", minimum=1_000
+    )
     chunk_tokens: int = _setting(1_000, "Size of a chunk, what one readChunk reads.", minimum=50)
     overlap_tokens: int = _setting(0, "Tokens that neighbouring chunks share.", minimum=0)
-    encoder: str = _setting("static", "Encoder of the index: static (shipped), hashing:N (tests), or the name or folder of a sentence-transformers model.")
-    second_stage: bool = _setting(True, "Let MiniLM re-score the best hits of a question within a time budget.")
+    encoder: str = _setting(
+        "static",
+        "Encoder of the index: static (shipped), hashing:N (tests), or the name or folder of a "
+        "sentence-transformers model.",
+    )
+    second_stage: bool = _setting(
+        True, "Let MiniLM re-score the best hits of a question within a time budget."
+    )
     upgrade: bool = _setting(True, "While idle, replace static vectors by MiniLM's in the background.")
-    auto_index: bool = _setting(True, "The server looks for changed files when it starts, and before a search when the last look is old.")
-    rescan_seconds: int = _setting(300, "Age of the last look at the folders after which a search starts another.", minimum=5)
+    auto_index: bool = _setting(
+        True,
+        "The server looks for changed files when it starts, and before a search when the last look is old.",
+    )
+    rescan_seconds: int = _setting(
+        300, "Age of the last look at the folders after which a search starts another.", minimum=5
+    )
     workers: int = _setting(2, "Processes that read files.", minimum=1)
     hidden_files: bool = _setting(False, "Index files and folders whose name begins with a dot.")
-    secret_files: bool = _setting(False, "Index files that look like keys or passwords (.env, id_rsa, *.pem …).")
+    secret_files: bool = _setting(
+        False, "Index files that look like keys or passwords (.env, id_rsa, *.pem …)."
+    )
     follow_links: bool = _setting(False, "Follow symbolic links whose target lies inside the same root.")
-    fallback_encoding: str = _setting("", "Encoding tried first for text that is not UTF-8, for example cp1251.")
+    fallback_encoding: str = _setting(
+        "", "Encoding tried first for text that is not UTF-8, for example cp1251."
+    )
     text_file_mb: int = _setting(256, "Largest text file that is read.", minimum=1)
     rich_file_mb: int = _setting(512, "Largest PDF, Office or other rich file that is read.", minimum=1)
-    blobs_mb: int = _setting(2_048, "Room for the contents of deleted messages; the oldest go first.", minimum=1)
-    retention_days: int = _setting(0, "Age at which episodes are purged; 0 keeps them until `pensieve purge`.", minimum=0)
-    call_seconds: int = _setting(25, "Longest time one call may take before it answers with an error.", minimum=2)
-    dialect: str = _setting("ours", "Wording of stubs and results: ours, or published for the paper's trained weights.", choices=("ours", "published"))
+    blobs_mb: int = _setting(
+        2_048, "Room for the contents of deleted messages; the oldest go first.", minimum=1
+    )
+    retention_days: int = _setting(
+        0, "Age at which episodes are purged; 0 keeps them until `pensieve purge`.", minimum=0
+    )
+    call_seconds: int = _setting(
+        25, "Longest time one call may take before it answers with an error.", minimum=2
+    )
+    dialect: str = _setting(
+        "ours",
+        "Wording of stubs and results: ours, or published for the paper's trained weights.",
+        choices=("ours", "published"),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +136,8 @@ def resolve(
     settings = Settings(**values)
     if settings.overlap_tokens >= settings.chunk_tokens:
         raise WorkspaceError(
-            f"overlap_tokens is {settings.overlap_tokens}, but must be smaller than chunk_tokens, {settings.chunk_tokens}.",
+            f"overlap_tokens is {settings.overlap_tokens}, but must be smaller than chunk_tokens, "
+            f"{settings.chunk_tokens}.",
             hint="Lower overlap_tokens or raise chunk_tokens.",
             slug="bad_setting",
         )
@@ -109,11 +150,19 @@ def _read(path: Path) -> Mapping[str, Any]:
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as error:
-        raise WorkspaceError(f"The settings file {path} cannot be read: {error}.", hint="Mend or remove it.", slug="bad_setting") from error
+        raise WorkspaceError(
+            f"The settings file {path} cannot be read: {error}.",
+            hint="Mend or remove it.",
+            slug="bad_setting",
+        ) from error
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise WorkspaceError(f"The settings file {path} is not valid TOML: {error}.", hint="Mend that line, for example: window_tokens = 32000", slug="bad_setting") from error
+        raise WorkspaceError(
+            f"The settings file {path} is not valid TOML: {error}.",
+            hint="Mend that line, for example: window_tokens = 32000",
+            slug="bad_setting",
+        ) from error
 
 
 def _coerce(name: str, value: Any, source: str) -> Any:
@@ -127,8 +176,12 @@ def _coerce(name: str, value: Any, source: str) -> Any:
             hint=f"Did you mean {', '.join(near)}?" if near else "`pensieve doctor` lists the settings.",
             slug="bad_setting",
         )
-    wanted = type(known[name].default)
-    bad = WorkspaceError(f"{name} in {source} is {value!r}, but must be {_TYPE_WORDS[wanted]}.", hint="Correct it or remove it to use the default.", slug="bad_setting")
+    wanted: type = type(known[name].default)
+    bad = WorkspaceError(
+        f"{name} in {source} is {value!r}, but must be {_TYPE_WORDS[wanted]}.",
+        hint="Correct it or remove it to use the default.",
+        slug="bad_setting",
+    )
     if wanted is bool:
         if isinstance(value, bool):
             return value
@@ -139,21 +192,27 @@ def _coerce(name: str, value: Any, source: str) -> Any:
             return False
         raise bad
     if wanted is int:
-        try:
-            number = int(str(value).replace("_", "").replace(",", "")) if not isinstance(value, bool) else None
-        except ValueError:
-            number = None
-        if number is None:
+        digits = str(value).strip().replace("_", "").replace(",", "")
+        if isinstance(value, bool) or not digits.removeprefix("-").isdecimal() or len(digits) > 15:
             raise bad
+        number = int(digits)
         minimum = known[name].metadata["minimum"]
         if minimum is not None and number < minimum:
-            raise WorkspaceError(f"{name} in {source} is {number}; the least is {minimum}.", hint="Raise it or remove it to use the default.", slug="bad_setting")
+            raise WorkspaceError(
+                f"{name} in {source} is {number}; the least is {minimum}.",
+                hint="Raise it or remove it to use the default.",
+                slug="bad_setting",
+            )
         return number
     if not isinstance(value, str):
         raise bad
     choices = known[name].metadata["choices"]
     if choices and value not in choices:
-        raise WorkspaceError(f"{name} in {source} is {value!r}; it is one of {', '.join(choices)}.", hint="Correct it or remove it to use the default.", slug="bad_setting")
+        raise WorkspaceError(
+            f"{name} in {source} is {value!r}; it is one of {', '.join(choices)}.",
+            hint="Correct it or remove it to use the default.",
+            slug="bad_setting",
+        )
     return value
 
 

@@ -1,7 +1,8 @@
 """An opened set of folders: where files, indexes and encoders come to life; everything else is handed what it needs.
 
 A workspace is a named set of roots plus its state. State lies in the user's data folder, never inside the documents
-(synced folders corrupt databases). Precious: `pensieve.db`, `blobs.db`. Derived: `corpus.db`, `index/`; deleting them is ordinary.
+(synced folders corrupt databases). Precious: `pensieve.db`, `blobs.db`. Derived: `corpus.db`, `index/`;
+deleting them is ordinary.
 Opening is cheap; each basin opens on first use.
 """
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from pensieve_mcp.budget import Sight
     from pensieve_mcp.corpus.store import CorpusStore
     from pensieve_mcp.episode import Episode, Physical
+    from pensieve_mcp.index.exact import LiteralPlace
     from pensieve_mcp.index.index import Index
     from pensieve_mcp.index.types import Mode
     from pensieve_mcp.ledger.store import Ledger
@@ -78,7 +80,14 @@ class WorkspaceInfo:
 class Workspace:
     """See the module. Close it, or use it as a context manager."""
 
-    def __init__(self, name: str, state: Path, roots: tuple[Root, ...], resolved: Resolved, builder: Literal["process", "inline"]) -> None:
+    def __init__(
+        self,
+        name: str,
+        state: Path,
+        roots: tuple[Root, ...],
+        resolved: Resolved,
+        builder: Literal["process", "inline"],
+    ) -> None:
         self.name = name
         self.state = state
         self.roots = roots
@@ -89,7 +98,7 @@ class Workspace:
         self._open: dict[str, Any] = {}
         self._last_look = 0.0
 
-    # -- opening --------------------------------------------------------------------------------------------------
+    # -- opening -------------------------------------------------------------------------------------------
 
     @classmethod
     def open(
@@ -111,7 +120,11 @@ class Workspace:
         home = data_folder(environment)
         folders = [_existing(path) for path in paths]
         if name is not None and not NAME.match(name):
-            raise WorkspaceError(f"{name!r} cannot name a workspace.", hint="Use letters, digits, dot, dash and underscore.", slug="bad_name")
+            raise WorkspaceError(
+                f"{name!r} cannot name a workspace.",
+                hint="Use letters, digits, dot, dash and underscore.",
+                slug="bad_name",
+            )
         if state is not None:
             place = Path(state).expanduser().absolute()
         elif name is not None:
@@ -119,7 +132,11 @@ class Workspace:
         elif folders:
             place = home / "workspaces" / _derived_name(folders)
         else:
-            raise WorkspaceError("No folder was given.", hint="Name the folder of your documents, for example: pensieve index ~/Documents", slug="no_folder")
+            raise WorkspaceError(
+                "No folder was given.",
+                hint="Name the folder of your documents, for example: pensieve index ~/Documents",
+                slug="no_folder",
+            )
         known = _read_workspace_file(place)
         if folders:
             roots = name_roots(folders)
@@ -127,11 +144,21 @@ class Workspace:
             roots = known.roots
         elif name is not None:
             names = ", ".join(info.name for info in list_workspaces(environment)) or "none yet"
-            raise WorkspaceError(f"There is no workspace {name!r}.", hint=f"Make it with: pensieve workspace add {name} FOLDER. There are: {names}.", slug="no_such_workspace")
+            raise WorkspaceError(
+                f"There is no workspace {name!r}.",
+                hint=f"Make it with: pensieve workspace add {name} FOLDER. There are: {names}.",
+                slug="no_such_workspace",
+            )
         else:
-            raise WorkspaceError(f"{place} holds no workspace.", hint="Name a folder of documents as well.", slug="no_folder")
-        resolved = resolve(files=(home / FILE_NAME, place / FILE_NAME), environment=environment, arguments=arguments)
-        workspace = cls(known.name if known and not name else name or place.name, place, roots, resolved, builder)
+            raise WorkspaceError(
+                f"{place} holds no workspace.", hint="Name a folder of documents as well.", slug="no_folder"
+            )
+        resolved = resolve(
+            files=(home / FILE_NAME, place / FILE_NAME), environment=environment, arguments=arguments
+        )
+        workspace = cls(
+            known.name if known and not name else name or place.name, place, roots, resolved, builder
+        )
         workspace._refuse_state_inside_roots()
         if known is None or known.roots != roots:
             _write_workspace_file(place, workspace.name, roots)
@@ -176,7 +203,11 @@ class Workspace:
             from pensieve_mcp.notebook import schema as notebook_schema
             from pensieve_mcp.storage import Connections
 
-            return Connections(self.state / "pensieve.db", basins=(notebook_schema.BASIN, ledger_schema.BASIN, ids.BASIN), precious=True)
+            return Connections(
+                self.state / "pensieve.db",
+                basins=(notebook_schema.BASIN, ledger_schema.BASIN, ids.BASIN),
+                precious=True,
+            )
 
         return cast("Connections", self._once("precious", make))
 
@@ -186,7 +217,9 @@ class Workspace:
             from pensieve_mcp.ledger.blobs import Blobs
             from pensieve_mcp.ledger.store import Ledger
 
-            return Ledger(self.connections, Blobs(self.state / "blobs.db"), quota_bytes=self.settings.blobs_mb * 2**20)
+            return Ledger(
+                self.connections, Blobs(self.state / "blobs.db"), quota_bytes=self.settings.blobs_mb * 2**20
+            )
 
         return cast("Ledger", self._once("ledger", make))
 
@@ -221,13 +254,21 @@ class Workspace:
                 encoder_spec=self.settings.encoder,
                 read_only=True,
                 texts=self.corpus.passage_texts,
-                scan=self.corpus.scan_literal,
+                scan=self._scan_literal,
                 second_stage=self.settings.second_stage,
             )
 
         return cast("Index", self._once("index", make))
 
-    # -- episodes -------------------------------------------------------------------------------------------------
+    def _scan_literal(
+        self, literal: str, documents: Sequence[int] | None, late: Callable[[], bool]
+    ) -> Iterator[LiteralPlace]:
+        from pensieve_mcp.index.exact import LiteralPlace
+
+        for place in self.corpus.scan_literal(literal, documents, late):
+            yield LiteralPlace(place.passage_id, place.document_id, place.offset)
+
+    # -- episodes ------------------------------------------------------------------------------------------
 
     def episode(
         self,
@@ -246,8 +287,18 @@ class Workspace:
         """
         from pensieve_mcp.episode import Episode
 
-        record = self.ledger.episode(handle) if handle else self.ledger.open_episode(door, host, thread or None)
-        return Episode(self, record.id, record.handle, author=host or door, sees=sees, physical=physical, overhead_tokens=overhead_tokens)
+        record = (
+            self.ledger.episode(handle) if handle else self.ledger.open_episode(door, host, thread or None)
+        )
+        return Episode(
+            self,
+            record.episode_id,
+            record.handle,
+            author=host or door,
+            sees=sees,
+            physical=physical,
+            overhead_tokens=overhead_tokens,
+        )
 
     def chunk_set_of(self, episode_id: int) -> ChunkSet:
         """The chunk set an episode uses: its own choice, else the settings'."""
@@ -264,7 +315,7 @@ class Workspace:
         if chunk_set != self.chunk_set_of(episode_id):
             self.ledger.set_extra(episode_id, chunk_set=[chunk_set.size_tokens, chunk_set.overlap_tokens])
 
-    # -- paths ----------------------------------------------------------------------------------------------------
+    # -- paths ---------------------------------------------------------------------------------------------
 
     def prefix(self, *paths: str | None) -> tuple[str, ...]:
         """Path prefixes `root/relative` as the index knows them. With one root its name may be left out, and absolute
@@ -284,7 +335,11 @@ class Workspace:
                 return "/".join(part for part in (root.name, text[len(folder) :].strip("/")) if part)
         text = text.rstrip("/").removeprefix("./")
         if ".." in text.split("/"):
-            raise NoSuchDocument(f"{path[:200]!r} leaves the folders of this workspace.", hint=f"Paths begin with {self._root_words()}.", slug="outside_roots")
+            raise NoSuchDocument(
+                f"{path[:200]!r} leaves the folders of this workspace.",
+                hint=f"Paths begin with {self._root_words()}.",
+                slug="outside_roots",
+            )
         names = {root.name for root in self.roots}
         if text.split("/", 1)[0] in names and self.corpus.has_under(text):
             return text
@@ -292,7 +347,9 @@ class Workspace:
             return inside
         if text.split("/", 1)[0] in names and "/" not in text:
             return text
-        self.corpus.document(text if text.split("/", 1)[0] in names or len(self.roots) > 1 else f"{self.roots[0].name}/{text}")
+        self.corpus.document(
+            text if text.split("/", 1)[0] in names or len(self.roots) > 1 else f"{self.roots[0].name}/{text}"
+        )
         return text
 
     def _root_words(self) -> str:
@@ -301,9 +358,17 @@ class Workspace:
     def is_document(self, path: str) -> bool:
         return self.corpus.has_document(path)
 
-    # -- searching ------------------------------------------------------------------------------------------------
+    # -- searching -----------------------------------------------------------------------------------------
 
-    def search(self, queries: Sequence[str], *, mode: Mode, under: tuple[str, ...], passages: int, chunk_set: ChunkSet) -> Found:
+    def search(
+        self,
+        queries: Sequence[str],
+        *,
+        mode: Mode,
+        under: tuple[str, ...],
+        passages: int,
+        chunk_set: ChunkSet,
+    ) -> Found:
         """Chunks that answer, best first: each scored by its best passage.
 
         Raises IndexMismatch and StorageError when the index cannot be used; an index not built yet is no error.
@@ -315,7 +380,13 @@ class Workspace:
             return Found((), 0, ())
         self.corpus.ensure_chunk_set(chunk_set)
         answer = self.index.search(
-            SearchRequest(tuple(queries), mode, under, limit=passages, deadline_seconds=max(1.0, self.settings.call_seconds / 5))
+            SearchRequest(
+                tuple(queries),
+                mode,
+                under,
+                limit=passages,
+                deadline_seconds=max(1.0, self.settings.call_seconds / 5),
+            )
         )
         passages_found = self.corpus.passages([hit.passage_id for hit in answer.hits])
         scores: dict[int, float] = {}
@@ -324,7 +395,9 @@ class Workspace:
             passage = passages_found.get(hit.passage_id)
             if passage is None:  # replaced since the index was published
                 continue
-            chunk = self.corpus.chunk_containing(chunk_set, passage.document_id, passage.span.start, passage.span.end)
+            chunk = self.corpus.chunk_containing(
+                chunk_set, passage.document_id, passage.span.start, passage.span.end
+            )
             if chunk is None:
                 continue
             scores.setdefault(chunk.chunk_id, hit.score)
@@ -353,17 +426,22 @@ class Workspace:
             highlights=tuple(dict.fromkeys(" ".join(text.split()) for text in shown if text))[:3],
         )
 
-    # -- evidence -------------------------------------------------------------------------------------------------
+    # -- evidence ------------------------------------------------------------------------------------------
 
-    def check_evidence(self, given: Iterable[tuple[str | None, str | None, str]], *, default_chunks: Sequence[int] = ()) -> tuple[Evidence, ...]:
+    def check_evidence(
+        self, given: Iterable[tuple[str | None, str | None, str]], *, default_chunks: Sequence[int] = ()
+    ) -> tuple[Evidence, ...]:
         """Look up quotes: in the named chunk or document, else in the chunks read lately, else in all documents.
 
-        A quote that is found nowhere, or a place that does not exist, is kept and marked `unsupported`: a note is never lost
+        A quote that is found nowhere, or a place that does not exist, is kept and marked `unsupported`: a
+        note is never lost
         over its evidence.
         """
         return tuple(self._evidence(chunk_id, path, quote, default_chunks) for chunk_id, path, quote in given)
 
-    def _evidence(self, chunk_text: str | None, path: str | None, quote: str, default_chunks: Sequence[int]) -> Evidence:
+    def _evidence(
+        self, chunk_text: str | None, path: str | None, quote: str, default_chunks: Sequence[int]
+    ) -> Evidence:
         from pensieve_mcp.handles import parse_chunk_id
         from pensieve_mcp.notebook.types import Evidence
 
@@ -378,10 +456,16 @@ class Workspace:
                 if not quote:
                     place = chunk.document_id, chunk.span
                 else:
-                    place = self._find(quote, document_id=chunk.document_id, within=chunk.span) or self._find(quote, document_id=chunk.document_id)
+                    place = self._find(quote, document_id=chunk.document_id, within=chunk.span) or self._find(
+                        quote, document_id=chunk.document_id
+                    )
             elif path is not None and path.strip():
                 document = corpus.document(self._one_prefix(path.strip()))
-                place = (document.document_id, Span(0, min(document.chars, 1))) if not quote else self._find(quote, document_id=document.document_id)
+                place = (
+                    (document.document_id, Span(0, min(document.chars, 1)))
+                    if not quote
+                    else self._find(quote, document_id=document.document_id)
+                )
             elif quote:
                 place = self._quote_anywhere(quote, default_chunks)
         except (NoSuchChunk, NoSuchDocument) as absent:
@@ -431,7 +515,7 @@ class Workspace:
                 return place
         return None
 
-    # -- building -------------------------------------------------------------------------------------------------
+    # -- building ------------------------------------------------------------------------------------------
 
     def progress(self) -> BuildProgress:
         return self.corpus.progress()
@@ -440,13 +524,15 @@ class Workspace:
         """One sentence for a reader who found nothing: what the state of the index has to do with it."""
         progress = self.progress()
         if progress.state == "building":
-            return f"The documents are being indexed, {progress.documents_done:,} of {progress.documents_total:,} so far; try again in a moment."
+            return f"The documents are being indexed, {progress.documents_done:,} of "
+            f"{progress.documents_total:,} so far; try again in a moment."
         if progress.state == "failed":
             return f"The last build failed: {progress.detail} Call buildIndex to try again."
         if progress.state == "empty":
             return "Nothing is indexed yet: call buildIndex."
         if not progress.documents_total:
-            return f"No readable document was found in {', '.join(root.folder for root in self.roots)}; analyzeText tells what was skipped."
+            return "No readable document was found in "
+            f"{', '.join(root.folder for root in self.roots)}; analyzeText tells what was skipped."
         return "The index is ready."
 
 
@@ -467,10 +553,16 @@ def list_workspaces(environment: Mapping[str, str]) -> list[WorkspaceInfo]:
 def _existing(path: str | os.PathLike[str]) -> Path:
     text = os.fspath(path)
     if not text.strip():
-        raise WorkspaceError("An empty path was given.", hint="Name the folder of your documents.", slug="no_folder")
+        raise WorkspaceError(
+            "An empty path was given.", hint="Name the folder of your documents.", slug="no_folder"
+        )
     full = Path(text).expanduser().absolute()
     if not full.exists():
-        raise WorkspaceError(f"There is no folder or file {full}.", hint="Check the spelling, or whether its disk is there.", slug="no_such_folder")
+        raise WorkspaceError(
+            f"There is no folder or file {full}.",
+            hint="Check the spelling, or whether its disk is there.",
+            slug="no_such_folder",
+        )
     return full
 
 
@@ -487,13 +579,24 @@ def _read_workspace_file(place: Path) -> WorkspaceInfo | None:
     try:
         data = json.loads(file.read_text(encoding="utf-8"))
         if data["format"] > FORMAT:
-            raise WorkspaceError(f"{file} was written by a newer version.", hint="Update pensieve-statelm.", slug="newer_format")
-        roots = tuple(Root(root["name"], os.fsdecode(bytes.fromhex(root["folder_hex"])), root["is_file"]) for root in data["roots"])
+            raise WorkspaceError(
+                f"{file} was written by a newer version.",
+                hint="Update pensieve-statelm.",
+                slug="newer_format",
+            )
+        roots = tuple(
+            Root(root["name"], os.fsdecode(bytes.fromhex(root["folder_hex"])), root["is_file"])
+            for root in data["roots"]
+        )
         name = str(data["name"])
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise WorkspaceError(f"{file} cannot be read: {error}.", hint="Remove that file and open the folders again; notes are not in it.", slug="bad_workspace_file") from error
+        raise WorkspaceError(
+            f"{file} cannot be read: {error}.",
+            hint="Remove that file and open the folders again; notes are not in it.",
+            slug="bad_workspace_file",
+        ) from error
     used = max((entry.stat().st_mtime for entry in place.glob("*.db*")), default=file.stat().st_mtime)
     return WorkspaceInfo(name, place, roots, used)
 
@@ -505,7 +608,12 @@ def _write_workspace_file(place: Path, name: str, roots: Sequence[Root]) -> None
         "created": time.time(),
         # hexadecimal beside the readable one, since a folder's name need not be text
         "roots": [
-            {"name": root.name, "folder": root.folder.encode("utf-8", "replace").decode(), "folder_hex": os.fsencode(root.folder).hex(), "is_file": root.is_file}
+            {
+                "name": root.name,
+                "folder": root.folder.encode("utf-8", "replace").decode(),
+                "folder_hex": os.fsencode(root.folder).hex(),
+                "is_file": root.is_file,
+            }
             for root in roots
         ],
     }
@@ -515,4 +623,8 @@ def _write_workspace_file(place: Path, name: str, roots: Sequence[Root]) -> None
         temporary.write_text(json.dumps(data, indent=1, ensure_ascii=False), encoding="utf-8")
         temporary.replace(place / WORKSPACE_FILE)
     except OSError as error:
-        raise WorkspaceError(f"The state folder {place} cannot be written: {error}.", hint="Give --state a folder you may write to, or set PENSIEVE_HOME.", slug="state_not_writable") from error
+        raise WorkspaceError(
+            f"The state folder {place} cannot be written: {error}.",
+            hint="Give --state a folder you may write to, or set PENSIEVE_HOME.",
+            slug="state_not_writable",
+        ) from error

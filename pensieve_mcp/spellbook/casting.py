@@ -1,7 +1,8 @@
 """One cast for every door: check the arguments, run the spell, name both messages, word the answer.
 
 A cast leaves two messages in the ledger, the call and its result, each with an id, errors too. The result's text
-begins with its handle line, `m12 · c48 · report.pdf p. 12 · 812 tokens · 9,340 left`, the same in text and structured form.
+begins with its handle line, `m12 · c48 · report.pdf p. 12 · 812 tokens · 9,340 left`, the same in text and
+structured form.
 Errors are raised below and worded here, once.
 """
 
@@ -41,8 +42,11 @@ class CastResult:
     slug: str = ""
 
 
-def cast(episode: Episode, name: str, arguments: Mapping[str, Any] | None, *, host_call_id: str | None = None) -> CastResult:
-    """Run one spell in an episode. Never raises on anything a caller sends; storage that fails is a worded error, too."""
+def cast(
+    episode: Episode, name: str, arguments: Mapping[str, Any] | None, *, host_call_id: str | None = None
+) -> CastResult:
+    """Run one spell in an episode. Never raises on anything a caller sends; storage that fails is a worded
+    error, too."""
     spell: Spell | None = None
     outcome: Outcome | None = None
     error: PensieveError | None = None
@@ -82,7 +86,9 @@ def find_spell(name: str) -> Spell:
         return book[name]
     folded = {re.sub(r"[^a-z]", "", known.lower()): known for known in book}
     near = difflib.get_close_matches(re.sub(r"[^a-z]", "", name.lower()), folded, n=3, cutoff=0.5)
-    hint = f"Did you mean {' or '.join(folded[n] for n in near)}?" if near else f"There are {', '.join(book)}."
+    hint = (
+        f"Did you mean {' or '.join(folded[n] for n in near)}?" if near else f"There are {', '.join(book)}."
+    )
     raise Miscast(f"There is no spell {name[:80]!r}.", hint=hint, slug="no_such_spell")
 
 
@@ -97,8 +103,14 @@ def check_arguments(spell: Spell, raw: Mapping[str, Any]) -> Args:
             continue
         if key not in fields:
             near = difflib.get_close_matches(str(key), fields, n=2, cutoff=0.6)
-            hint = f"Did you mean {' or '.join(near)}?" if near else f"{spell.name} takes {', '.join(fields) or 'no arguments'}."
-            raise Miscast(f"{spell.name} has no argument {str(key)[:80]!r}.", hint=hint, slug="unknown_argument")
+            hint = (
+                f"Did you mean {' or '.join(near)}?"
+                if near
+                else f"{spell.name} takes {', '.join(fields) or 'no arguments'}."
+            )
+            raise Miscast(
+                f"{spell.name} has no argument {str(key)[:80]!r}.", hint=hint, slug="unknown_argument"
+            )
         if value is None:
             continue
         given[key] = _split_list(value) if accepts_list(fields[key].annotation) else value
@@ -109,7 +121,11 @@ def check_arguments(spell: Spell, raw: Mapping[str, Any]) -> Args:
         where = ".".join(str(part) for part in problem["loc"]) or "the arguments"
         if problem["type"] == "missing":
             required = [n for n, f in fields.items() if f.is_required()]
-            raise Miscast(f"{spell.name} needs {where}.", hint=f"Required: {', '.join(required)}.", slug="missing_argument") from None
+            raise Miscast(
+                f"{spell.name} needs {where}.",
+                hint=f"Required: {', '.join(required)}.",
+                slug="missing_argument",
+            ) from None
         words = problem["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
         raise Miscast(
             f"{where} is {one_line(repr(problem['input']), 120)}, but should be {words}.",
@@ -152,10 +168,15 @@ def _record(
         facts, body = ["error"], f"{error.message} {error.hint}".strip()
     limit = episode.settings.result_bytes
     if not (outcome and outcome.exempt) and bytes_of(body) > limit - HEAD_BYTES:
-        body = body[: cut_to_bytes(body, limit - HEAD_BYTES - 100)].rstrip() + "\n[cut here: the result was longer than the limit]"
+        body = (
+            body[: cut_to_bytes(body, limit - HEAD_BYTES - 100)].rstrip()
+            + "\n[cut here: the result was longer than the limit]"
+        )
     tokens = count_tokens(body) + HEAD_TOKENS
     left = max(0, episode.budget().left - tokens - count_tokens(call_text))
-    head = " · ".join([f"m{number}", *(one_line(fact, 200) for fact in facts), f"{tokens:,} tokens", f"{left:,} left"])
+    head = " · ".join(
+        [f"m{number}", *(one_line(fact, 200) for fact in facts), f"{tokens:,} tokens", f"{left:,} left"]
+    )
     advice = episode.advice(left) if spell is not None and spell.stage in ("find", "read") else ""
     text = "\n".join(part for part in (head, body, advice) if part)
     episode.record(

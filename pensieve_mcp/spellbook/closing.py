@@ -38,7 +38,11 @@ def plan(episode: Episode, args: PlanArgs) -> Outcome:
     notebook = episode.workspace.notebook
     given = {name: getattr(args, name) for name in args.model_fields_set if getattr(args, name) is not None}
     scope = str(episode.episode_id)
-    record = notebook.plan(**given, scope=scope, author=episode.author) if given else notebook.read_plan(scope=scope)
+    record = (
+        notebook.plan(**given, scope=scope, author=episode.author)
+        if given
+        else notebook.read_plan(scope=scope)
+    )
     lines = []
     if record.goal:
         lines.append(f"Goal: {record.goal}")
@@ -47,7 +51,13 @@ def plan(episode: Episode, args: PlanArgs) -> Outcome:
     if record.next:
         lines.append(f"Next: {record.next}")
     return Outcome(
-        PlanResult(goal=record.goal, constraints=list(record.constraints), steps=list(record.steps), next=record.next, revision=record.revision),
+        PlanResult(
+            goal=record.goal,
+            constraints=list(record.constraints),
+            steps=list(record.steps),
+            next=record.next,
+            revision=record.revision,
+        ),
         listing(lines) or "No plan yet. Give goal, steps and next.",
         facts=(f"plan revision {record.revision}",) if record.revision else ("plan",),
         label="plan",
@@ -76,15 +86,31 @@ class FinishResult(Result):
 def finish(episode: Episode, args: FinishArgs) -> Outcome:
     """Close the question with the answer and what it rests on; citations are checked."""
     if not args.answer.strip():
-        raise Miscast("answer is empty.", hint="Give the answer, or say that the documents do not hold it.", slug="missing_argument")
+        raise Miscast(
+            "answer is empty.",
+            hint="Give the answer, or say that the documents do not hold it.",
+            slug="missing_argument",
+        )
     given = [c for c in args.citations or () if c.strip()]
     if len(given) > MAX_CITATIONS:
-        raise Miscast(f"{len(given)} citations; at most {MAX_CITATIONS}.", hint="Cite what the answer rests on.", slug="bad_argument")
+        raise Miscast(
+            f"{len(given)} citations; at most {MAX_CITATIONS}.",
+            hint="Cite what the answer rests on.",
+            slug="bad_argument",
+        )
     lines = [args.answer]
     checked: list[CitationLine] = []
     for citation in given:
         line = episode.check_citation(citation)
-        checked.append(CitationLine(citation=citation, path=line.path, locator=line.locator, chunk_id=line.chunk_id, state=line.state))
+        checked.append(
+            CitationLine(
+                citation=citation,
+                path=line.path,
+                locator=line.locator,
+                chunk_id=line.chunk_id,
+                state=line.state,
+            )
+        )
         where = " ".join(p for p in (line.path, line.locator) if p)
         lines.append(f"[{one_line(citation, 80)}] {where + ': ' if where else ''}{line.state}")
     if not checked:

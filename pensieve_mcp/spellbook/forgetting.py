@@ -1,6 +1,7 @@
 """deleteContext, restoreContext: win back tokens, and bring back exactly what stood there.
 
-The answer tells the truth: `physical` says whether the text really leaves the host's prompt, which only our own loop, the
+The answer tells the truth: `physical` says whether the text really leaves the host's prompt, which only our
+own loop, the
 gateway or a plugin can bring about.
 """
 
@@ -26,7 +27,9 @@ MAX_SUMMARY_CHARS = 2_000
 class DeleteArgs(Args):
     msg_id: Handle = Field(description="Handles: m12, h7f3a, m3,m7 or 3-5; m12.2 is a part.")
     keep_thought: bool = Field(False, description="Keep the words of the call, drop its arguments.")
-    summary: str | None = Field(None, description="One line to stand in its place.", max_length=MAX_SUMMARY_CHARS)
+    summary: str | None = Field(
+        None, description="One line to stand in its place.", max_length=MAX_SUMMARY_CHARS
+    )
     pin: bool | None = Field(None, description="true: protect instead of delete; false: unprotect.")
 
 
@@ -45,9 +48,12 @@ class DeleteResult(Result):
     pinned: list[str]
 
 
-@spell("deleteContext", DeleteArgs, DeleteResult, stage="forget", repeatable=True, title="Delete from context")
+@spell(
+    "deleteContext", DeleteArgs, DeleteResult, stage="forget", repeatable=True, title="Delete from context"
+)
 def delete_context(episode: Episode, args: DeleteArgs) -> Outcome:
-    """Replace earlier results or calls by short stubs to win back their tokens. Notes stay; restoreContext undoes it."""
+    """Replace earlier results or calls by short stubs to win back their tokens. Notes stay; restoreContext
+    undoes it."""
     transcript = episode.transcript()
     entries, parts = _resolve(episode, transcript, args.msg_id)
     if args.pin is not None:
@@ -59,22 +65,61 @@ def delete_context(episode: Episode, args: DeleteArgs) -> Outcome:
     doomed = [e for e in entries if not e.forgotten and e not in pinned and e not in fixed]
     if not doomed and not parts:
         if pinned:
-            raise Miscast(f"{handles([e.message.number for e in pinned])} is pinned.", hint="Unpin first: deleteContext(msg_id, pin=false).", slug="pinned")
+            raise Miscast(
+                f"{handles([e.message.number for e in pinned])} is pinned.",
+                hint="Unpin first: deleteContext(msg_id, pin=false).",
+                slug="pinned",
+            )
         if fixed:
-            raise Miscast(f"{handles([e.message.number for e in fixed])} is what the user said, which is never deleted.", hint="Delete results and calls.", slug="not_deletable")
-        return _outcome(episode, [], 0, [f"{handles([e.message.number for e in already])} was deleted before."])
-    unnoted = [e for e in doomed if e.message.tool == "readChunk" and e.message.role == "tool" and not episode.noted_since(e.message.number)]
+            raise Miscast(
+                f"{handles([e.message.number for e in fixed])} is what the user said, which is never deleted.",
+                hint="Delete results and calls.",
+                slug="not_deletable",
+            )
+        return _outcome(
+            episode, [], 0, [f"{handles([e.message.number for e in already])} was deleted before."]
+        )
+    unnoted = [
+        e
+        for e in doomed
+        if e.message.tool == "readChunk"
+        and e.message.role == "tool"
+        and not episode.noted_since(e.message.number)
+    ]
     numbers = tuple(e.message.number for e in doomed)
     episode.append(
-        [Forgot(numbers, reason="deleteContext", keep_thought=args.keep_thought, summary=one_line(args.summary or "", MAX_SUMMARY_CHARS), parts=tuple(parts))]
+        [
+            Forgot(
+                numbers,
+                reason="deleteContext",
+                keep_thought=args.keep_thought,
+                summary=one_line(args.summary or "", MAX_SUMMARY_CHARS),
+                parts=tuple(parts),
+            )
+        ]
     )
     freed = max(0, transcript.visible_tokens - episode.transcript().visible_tokens)
     if pinned:
         lines.append(f"Kept, since pinned: {handles([e.message.number for e in pinned])}.")
     if unnoted:
-        lines.append(f"Nothing was noted since {handles([e.message.number for e in unnoted])} was read; restoreContext brings it back.")
-    shown = [DeletedLine(msg_id=str(e.message.handle or f"m{e.message.number}"), role=e.message.role, tokens=e.message.tokens) for e in doomed]
-    shown += [DeletedLine(msg_id=f"m{number}.{part}", role="tool", tokens=part_tokens(episode.content(number), part)) for number, part in parts]
+        lines.append(
+            f"Nothing was noted since {handles([e.message.number for e in unnoted])} was read; "
+            "restoreContext brings it back."
+        )
+    shown = [
+        DeletedLine(
+            msg_id=str(e.message.handle or f"m{e.message.number}"),
+            role=e.message.role,
+            tokens=e.message.tokens,
+        )
+        for e in doomed
+    ]
+    shown += [
+        DeletedLine(
+            msg_id=f"m{number}.{part}", role="tool", tokens=part_tokens(episode.content(number), part)
+        )
+        for number, part in parts
+    ]
     return _outcome(episode, shown, freed, lines)
 
 
@@ -82,12 +127,24 @@ def _outcome(episode: Episode, deleted: list[DeletedLine], freed: int, lines: li
     physical = episode.physical()
     still = episode.budget().still_in_prompt
     if deleted:
-        names = ", ".join(line.msg_id for line in deleted[:12]) + (f" and {len(deleted) - 12} more" if len(deleted) > 12 else "")
+        names = ", ".join(line.msg_id for line in deleted[:12]) + (
+            f" and {len(deleted) - 12} more" if len(deleted) > 12 else ""
+        )
         lines.insert(0, f"Deleted {names}: {freed:,} tokens freed.")
         if physical == "no":
-            lines.append(f"In our record only: the host's prompt still holds {still:,} deleted tokens. {episode.physical_advice()}")
+            lines.append(
+                f"In our record only: the host's prompt still holds {still:,} deleted tokens. "
+                f"{episode.physical_advice()}"
+            )
     return Outcome(
-        DeleteResult(status="success", deleted=deleted, freed_tokens=freed, physical=physical, still_in_prompt_tokens=still, pinned=[]),
+        DeleteResult(
+            status="success",
+            deleted=deleted,
+            freed_tokens=freed,
+            physical=physical,
+            still_in_prompt_tokens=still,
+            pinned=[],
+        ),
         listing(lines),
         label="receipt of a deletion",
     )
@@ -97,7 +154,14 @@ def _pin(episode: Episode, pin: bool, entries: list[Entry]) -> Outcome:
     numbers = tuple(e.message.number for e in entries)
     episode.append([Pinned(numbers, pinned=pin)])
     return Outcome(
-        DeleteResult(status="success", deleted=[], freed_tokens=0, physical=episode.physical(), still_in_prompt_tokens=episode.budget().still_in_prompt, pinned=[f"m{n}" for n in numbers] if pin else []),
+        DeleteResult(
+            status="success",
+            deleted=[],
+            freed_tokens=0,
+            physical=episode.physical(),
+            still_in_prompt_tokens=episode.budget().still_in_prompt,
+            pinned=[f"m{n}" for n in numbers] if pin else [],
+        ),
         f"{'Pinned' if pin else 'Unpinned'} {handles(numbers)}.",
         label="receipt of a pin",
     )
@@ -120,18 +184,34 @@ class RestoreResult(Result):
     next_offset: int | None
 
 
-@spell("restoreContext", RestoreArgs, RestoreResult, stage="forget", repeatable=True, title="Restore a deleted message")
+@spell(
+    "restoreContext",
+    RestoreArgs,
+    RestoreResult,
+    stage="forget",
+    repeatable=True,
+    title="Restore a deleted message",
+)
 def restore_context(episode: Episode, args: RestoreArgs) -> Outcome:
     """Bring back deleted messages exactly as they were."""
     transcript = episode.transcript()
     entries, parts = _resolve(episode, transcript, args.msg_id)
     numbers = tuple(dict.fromkeys([e.message.number for e in entries] + [number for number, _ in parts]))
-    hidden = tuple(n for n in numbers if _entry(transcript, n).forgotten or _entry(transcript, n).forgotten_parts)
+    hidden = tuple(
+        n for n in numbers if _entry(transcript, n).forgotten or _entry(transcript, n).forgotten_parts
+    )
     if hidden:
         episode.append([Recalled(hidden)])
     if episode.physical() == "yes":
-        restored = [RestoredLine(msg_id=f"m{n}", tokens=_entry(transcript, n).message.tokens, content="") for n in numbers]
-        return Outcome(RestoreResult(status="success", restored=restored, next_offset=None), f"Restored {handles(numbers)} in its old place.", label="receipt of a restoration")
+        restored = [
+            RestoredLine(msg_id=f"m{n}", tokens=_entry(transcript, n).message.tokens, content="")
+            for n in numbers
+        ]
+        return Outcome(
+            RestoreResult(status="success", restored=restored, next_offset=None),
+            f"Restored {handles(numbers)} in its old place.",
+            label="receipt of a restoration",
+        )
     lines: list[str] = []
     restored = []
     next_offset = None
@@ -140,18 +220,37 @@ def restore_context(episode: Episode, args: RestoreArgs) -> Outcome:
         content = episode.content(number)
         begin = args.offset if place == 0 else 0
         if begin and begin >= len(content):
-            raise Miscast(f"offset is {begin:,}, but m{number} has {len(content):,} characters.", hint="Leave offset out to read from its start.", slug="bad_argument")
+            raise Miscast(
+                f"offset is {begin:,}, but m{number} has {len(content):,} characters.",
+                hint="Leave offset out to read from its start.",
+                slug="bad_argument",
+            )
         head = f"[m{number}]" if len(numbers) > 1 else ""
-        taken = cut_to_bytes(content[begin:], room - sum(len(line.encode()) + 1 for line in lines) - len(head))
+        taken = cut_to_bytes(
+            content[begin:], room - sum(len(line.encode()) + 1 for line in lines) - len(head)
+        )
         lines.append(f"{head}\n{content[begin : begin + taken]}" if head else content[begin : begin + taken])
-        restored.append(RestoredLine(msg_id=f"m{number}", tokens=_entry(transcript, number).message.tokens, content=content[begin : begin + taken]))
+        restored.append(
+            RestoredLine(
+                msg_id=f"m{number}",
+                tokens=_entry(transcript, number).message.tokens,
+                content=content[begin : begin + taken],
+            )
+        )
         if begin + taken < len(content):
             next_offset = begin + taken
             rest = [n for n in numbers[place + 1 :]]
-            lines.append(f"[{len(content) - next_offset:,} more characters: restoreContext(msg_id='m{number}', offset={next_offset})" + (f"; then {handles(rest)}" if rest else "") + "]")
+            lines.append(
+                f"[{len(content) - next_offset:,} more characters: "
+                f"restoreContext(msg_id='m{number}', offset={next_offset})"
+                + (f"; then {handles(rest)}" if rest else "")
+                + "]"
+            )
             break
     return Outcome(
-        RestoreResult(status="success" if hidden else "not_deleted", restored=restored, next_offset=next_offset),
+        RestoreResult(
+            status="success" if hidden else "not_deleted", restored=restored, next_offset=next_offset
+        ),
         listing(lines),
         facts=(f"{handles(numbers)} restored",),
         label=f"{handles(numbers)} restored",
@@ -162,7 +261,9 @@ def _entry(transcript: Transcript, number: int) -> Entry:
     return transcript.entries[transcript.by_number[number]]
 
 
-def _resolve(episode: Episode, transcript: Transcript, msg_id: str) -> tuple[list[Entry], list[tuple[int, int]]]:
+def _resolve(
+    episode: Episode, transcript: Transcript, msg_id: str
+) -> tuple[list[Entry], list[tuple[int, int]]]:
     """Entries and (message, part) pairs that a `msg_id` names. Raises NoSuchMessage with what there is."""
     entries: dict[int, Entry] = {}
     parts: list[tuple[int, int]] = []
@@ -170,23 +271,33 @@ def _resolve(episode: Episode, transcript: Transcript, msg_id: str) -> tuple[lis
     for ref in parse_message_ids(msg_id):
         if ref.host is not None:
             if ref.host not in hosts:
-                raise NoSuchMessage(f"There is no message {ref.host} in this episode.", hint="Handles beginning with h are given by the gateway; use the m handles at the head of results.")
+                raise NoSuchMessage(
+                    f"There is no message {ref.host} in this episode.",
+                    hint="Handles beginning with h are given by the gateway; use the m handles at the head of results.",
+                )
             entry = hosts[ref.host]
         elif ref.number in transcript.by_number:
             entry = _entry(transcript, ref.number)
         elif ref.from_range:
             continue
         else:
-            raise NoSuchMessage(f"There is no message {ref} in this episode.", hint=_what_there_is(transcript))
+            raise NoSuchMessage(
+                f"There is no message {ref} in this episode.", hint=_what_there_is(transcript)
+            )
         if ref.part is None:
             entries[entry.message.number] = entry
         else:
             total = part_count(episode.content(entry.message.number))
             if not 1 <= ref.part <= total:
-                raise NoSuchMessage(f"m{entry.message.number} has {total} parts, not a part {ref.part}.", hint=f"Write m{entry.message.number}.1 to m{entry.message.number}.{total}.")
+                raise NoSuchMessage(
+                    f"m{entry.message.number} has {total} parts, not a part {ref.part}.",
+                    hint=f"Write m{entry.message.number}.1 to m{entry.message.number}.{total}.",
+                )
             parts.append((entry.message.number, ref.part))
     if not entries and not parts:
-        raise NoSuchMessage(f"No message of this episode is in {msg_id[:60]!r}.", hint=_what_there_is(transcript))
+        raise NoSuchMessage(
+            f"No message of this episode is in {msg_id[:60]!r}.", hint=_what_there_is(transcript)
+        )
     return list(entries.values()), parts
 
 

@@ -49,9 +49,12 @@ class AnalyzeResult(Result):
     next_cursor: str | None
 
 
-@spell("analyzeText", AnalyzeArgs, AnalyzeResult, stage="look", reads_only=True, title="Look at the documents")
+@spell(
+    "analyzeText", AnalyzeArgs, AnalyzeResult, stage="look", reads_only=True, title="Look at the documents"
+)
 def analyze_text(episode: Episode, args: AnalyzeArgs) -> Outcome:
-    """Size of the documents in tokens: how many, formats, languages, what was skipped. With a document's path: its outline with chunk ids."""
+    """Size of the documents in tokens: how many, formats, languages, what was skipped. With a document's
+    path: its outline with chunk ids."""
     workspace = episode.workspace
     under = workspace.prefix(args.path)
     document = workspace.corpus.document(under[0]) if under and workspace.is_document(under[0]) else None
@@ -63,16 +66,24 @@ def analyze_text(episode: Episode, args: AnalyzeArgs) -> Outcome:
     lines: list[str] = []
     shown: list[DocumentLine] = []
     for found in documents:
-        line = f"{found.path} · {found.tokens:,} tokens" + (f" · {one_line(found.title, 80)}" if found.title else "")
+        line = f"{found.path} · {found.tokens:,} tokens" + (
+            f" · {one_line(found.title, 80)}" if found.title else ""
+        )
         if found.status == "partial":
             line += " · read in part"
         if bytes_of(listing(lines)) + bytes_of(line) > room:
             cursor = shown[-1].path if shown else None
             break
         lines.append(line)
-        shown.append(DocumentLine(path=found.path, tokens=found.tokens, media_type=found.media_type, title=found.title))
+        shown.append(
+            DocumentLine(path=found.path, tokens=found.tokens, media_type=found.media_type, title=found.title)
+        )
     progress = workspace.progress()
-    head = [f"{count(totals.documents, 'document')}, {totals.tokens:,} tokens" + (f" ({shares(totals.formats)})" if totals.formats else "") + "."]
+    head = [
+        f"{count(totals.documents, 'document')}, {totals.tokens:,} tokens"
+        + (f" ({shares(totals.formats)})" if totals.formats else "")
+        + "."
+    ]
     if totals.languages:
         head.append(f"Languages: {shares(totals.languages)}.")
     if totals.skipped:
@@ -118,18 +129,37 @@ def _outline(episode: Episode, document: Any, cursor: str | None) -> Outcome:
     room = episode.settings.result_bytes - 1_200
     for place, entry in enumerate(entries[start:], start):
         chunk = corpus.chunk_containing(chunk_set, document.document_id, entry.span.start)
-        line = "  " * max(0, entry.level - 1) + one_line(entry.heading, 120) + f" · {entry.locator} · {entry.tokens:,} tokens" + (f" · c{chunk.chunk_id}" if chunk else "")
+        line = (
+            "  " * max(0, entry.level - 1)
+            + one_line(entry.heading, 120)
+            + f" · {entry.locator} · {entry.tokens:,} tokens"
+            + (f" · c{chunk.chunk_id}" if chunk else "")
+        )
         if bytes_of(listing(lines)) + bytes_of(line) > room:
             next_cursor = str(place)
             lines.append(f"More: analyzeText(path={document.path!r}, cursor={next_cursor!r}).")
             break
         lines.append(line)
-        outline.append(OutlineLine(heading=entry.heading, locator=entry.locator, tokens=entry.tokens, chunk_id=chunk.chunk_id if chunk else None))
+        outline.append(
+            OutlineLine(
+                heading=entry.heading,
+                locator=entry.locator,
+                tokens=entry.tokens,
+                chunk_id=chunk.chunk_id if chunk else None,
+            )
+        )
     return Outcome(
         AnalyzeResult(
             total_tokens=document.tokens,
             total_documents=1,
-            documents=[DocumentLine(path=document.path, tokens=document.tokens, media_type=document.media_type, title=document.title)],
+            documents=[
+                DocumentLine(
+                    path=document.path,
+                    tokens=document.tokens,
+                    media_type=document.media_type,
+                    title=document.title,
+                )
+            ],
             skipped={},
             formats={document.media_type: 1},
             languages={},
@@ -145,7 +175,11 @@ def _offset_cursor(cursor: str | None) -> int:
     if cursor is None:
         return 0
     if not cursor.isdecimal() or len(cursor) > 12:
-        raise Miscast(f"cursor is {cursor[:40]!r}, which no answer gave.", hint="Pass next_cursor of the last answer, or none.", slug="bad_cursor")
+        raise Miscast(
+            f"cursor is {cursor[:40]!r}, which no answer gave.",
+            hint="Pass next_cursor of the last answer, or none.",
+            slug="bad_cursor",
+        )
     return int(cursor)
 
 
@@ -179,15 +213,29 @@ def check_budget(episode: Episode, args: BudgetArgs) -> Outcome:
     budget = episode.budget()
     heavy = heaviest(episode.transcript())
     lines = [
-        f"{budget.used:,} of {budget.window:,} tokens in mind, {budget.left:,} left; peak {budget.peak:,}, freed {budget.freed:,}. "
+        f"{budget.used:,} of {budget.window:,} tokens in mind, {budget.left:,} left; peak "
+        f"{budget.peak:,}, freed {budget.freed:,}. "
         f"{count(budget.rounds, 'round')}, {budget.rounds_left:,} left."
     ]
     if budget.sees == "tool traffic":
-        lines.append("Counted is this server's own traffic; the rest of the conversation is not seen from here.")
+        lines.append(
+            "Counted is this server's own traffic; the rest of the conversation is not seen from here."
+        )
     if budget.still_in_prompt:
-        lines.append(f"{budget.still_in_prompt:,} deleted tokens still stand in the host's prompt: {episode.physical_advice()}")
+        lines.append(
+            f"{budget.still_in_prompt:,} deleted tokens still stand in the host's prompt: {episode.physical_advice()}"
+        )
     if heavy:
-        lines.append("Heaviest: " + ", ".join(f"m{e.message.number} {e.message.tool} {e.message.label} {e.message.tokens:,}".replace("  ", " ") for e in heavy) + ".")
+        lines.append(
+            "Heaviest: "
+            + ", ".join(
+                f"m{e.message.number} {e.message.tool} {e.message.label} {e.message.tokens:,}".replace(
+                    "  ", " "
+                )
+                for e in heavy
+            )
+            + "."
+        )
     page = episode.workspace.notebook.list(limit=200)
     notes = page.lines
     if notes:
@@ -209,7 +257,15 @@ def check_budget(episode: Episode, args: BudgetArgs) -> Outcome:
             freed_tokens=budget.freed,
             still_in_prompt_tokens=budget.still_in_prompt,
             sees=budget.sees,
-            heaviest=[HeavyMessage(msg_id=f"m{e.message.number}", tool=e.message.tool, label=e.message.label, tokens=e.message.tokens) for e in heavy],
+            heaviest=[
+                HeavyMessage(
+                    msg_id=f"m{e.message.number}",
+                    tool=e.message.tool,
+                    label=e.message.label,
+                    tokens=e.message.tokens,
+                )
+                for e in heavy
+            ],
             notes=[note.key for note in notes],
         ),
         listing(lines),
@@ -235,19 +291,36 @@ class BuildResult(Result):
 
 @spell("buildIndex", BuildArgs, BuildResult, stage="look", repeatable=True, title="Index the documents")
 def build_index(episode: Episode, args: BuildArgs) -> Outcome:
-    """Index the folders, or look for changes, in the background; returns at once with progress. Searching works meanwhile. Needed only for another chunk_size or to refresh."""
+    """Index the folders, or look for changes, in the background; returns at once with progress. Searching
+    works meanwhile. Needed only for another chunk_size or to refresh."""
     if args.overlap >= args.chunk_size:
-        raise Miscast(f"overlap is {args.overlap}, but must be smaller than chunk_size, {args.chunk_size}.", hint="Leave overlap out for none.", slug="bad_argument")
+        raise Miscast(
+            f"overlap is {args.overlap}, but must be smaller than chunk_size, {args.chunk_size}.",
+            hint="Leave overlap out for none.",
+            slug="bad_argument",
+        )
     workspace = episode.workspace
     under = workspace.prefix(*(args.paths or ()))
-    chunk_set = ChunkSet(args.chunk_size, args.overlap) if {"chunk_size", "overlap"} & args.model_fields_set else episode.chunk_set
+    chunk_set = (
+        ChunkSet(args.chunk_size, args.overlap)
+        if {"chunk_size", "overlap"} & args.model_fields_set
+        else episode.chunk_set
+    )
     progress = workspace.build(under, chunk_set, wait_seconds=2.0)
     episode.use_chunk_set(chunk_set)
     total, first, last = workspace.corpus.chunk_range(chunk_set)
-    state = "building" if progress.state == "building" else "ready" if progress.state in ("ready", "empty") else "stale"
+    state = (
+        "building"
+        if progress.state == "building"
+        else "ready"
+        if progress.state in ("ready", "empty")
+        else "stale"
+    )
     words = {
-        "building": f"Building: {progress.documents_done:,} of {progress.documents_total:,} documents so far. What is done can be searched now; call buildIndex again for progress.",
-        "ready": f"Ready: {count(progress.documents_done, 'document')}, {count(total, 'chunk')} of about {chunk_set.size_tokens:,} tokens"
+        "building": f"Building: {progress.documents_done:,} of {progress.documents_total:,} "
+        "documents so far. What is done can be searched now; call buildIndex again for progress.",
+        "ready": f"Ready: {count(progress.documents_done, 'document')}, {count(total, 'chunk')} of "
+        f"about {chunk_set.size_tokens:,} tokens"
         + (f", c{first} to c{last}" if first is not None else "") + ".",
         "stale": f"Not finished: {progress.detail or 'the last build failed'}.",
     }  # fmt: skip

@@ -50,7 +50,9 @@ class NoteArgs(Args):
     key: str = Field(description="Short name, one line.")
     summary: str = Field(description="One line that tells what is in it.")
     content: Text = Field(description="The facts.")
-    evidence: list[Annotated[EvidenceItem, BeforeValidator(_as_evidence)]] | None = Field(None, description="chunk_id or path, with an exact quote.")
+    evidence: list[Annotated[EvidenceItem, BeforeValidator(_as_evidence)]] | None = Field(
+        None, description="chunk_id or path, with an exact quote."
+    )
     applies_to: str | None = Field(None, description="workspace, project or a path.")
     links: list[str] | None = Field(None, description="Keys of related notes.")
 
@@ -72,10 +74,17 @@ class NoteResult(Result):
 
 @spell("note", NoteArgs, NoteResult, stage="note", repeatable=True, title="Write a note")
 def note(episode: Episode, args: NoteArgs) -> Outcome:
-    """Write what matters into the notebook, with quotes as evidence; they are looked up. An old note of this key becomes a revision."""
+    """Write what matters into the notebook, with quotes as evidence; they are looked up. An old note of
+    this key becomes a revision."""
     if args.evidence and len(args.evidence) > MAX_EVIDENCE:
-        raise Miscast(f"{len(args.evidence)} pieces of evidence; at most {MAX_EVIDENCE}.", hint="Split the note.", slug="bad_argument")
-    evidence = episode.workspace.check_evidence([(e.chunk_id, e.path, e.quote) for e in args.evidence or ()], default_chunks=episode.recent_chunks())
+        raise Miscast(
+            f"{len(args.evidence)} pieces of evidence; at most {MAX_EVIDENCE}.",
+            hint="Split the note.",
+            slug="bad_argument",
+        )
+    evidence = episode.workspace.check_evidence(
+        [(e.chunk_id, e.path, e.quote) for e in args.evidence or ()], default_chunks=episode.recent_chunks()
+    )
     written = episode.workspace.notebook.write(
         args.key,
         args.summary,
@@ -101,9 +110,17 @@ class UpdateArgs(Args):
 def update_note(episode: Episode, args: UpdateArgs) -> Outcome:
     """Append to, overwrite, delete or merge notes. Old revisions stay."""
     if args.mode in ("append", "overwrite") and args.new_content is None:
-        raise Miscast(f"mode {args.mode} needs new_content.", hint="Give the text, or use mode delete.", slug="missing_argument")
+        raise Miscast(
+            f"mode {args.mode} needs new_content.",
+            hint="Give the text, or use mode delete.",
+            slug="missing_argument",
+        )
     if args.mode == "merge" and not args.keys:
-        raise Miscast("mode merge needs keys, the notes that go into key.", hint="For example keys=[\"draft\", \"old\"].", slug="missing_argument")
+        raise Miscast(
+            "mode merge needs keys, the notes that go into key.",
+            hint='For example keys=["draft", "old"].',
+            slug="missing_argument",
+        )
     written = episode.workspace.notebook.update(
         args.key,
         args.mode,
@@ -113,7 +130,12 @@ def update_note(episode: Episode, args: UpdateArgs) -> Outcome:
         expect_revision=args.expect_revision,
         author=episode.author,
     )
-    words = {"append": "Appended to", "overwrite": "Overwrote", "delete": "Deleted", "merge": f"Merged {count(len(args.keys or ()), 'note')} into"}[args.mode]
+    words = {
+        "append": "Appended to",
+        "overwrite": "Overwrote",
+        "delete": "Deleted",
+        "merge": f"Merged {count(len(args.keys or ()), 'note')} into",
+    }[args.mode]
     return _written(written, words, status="deleted" if args.mode == "delete" else "success")
 
 
@@ -124,18 +146,32 @@ def _written(written: Note, words: str, *, new: bool = False, status: str = "suc
     line = f"{words} “{written.key}”" + (f", revision {written.revision}" if not new else "") + "."
     lines = [line]
     if status == "deleted":
-        lines.append(f"Its revisions stay: readNote(key={written.key!r}, revision={max(1, written.revision - 1)}).")
+        lines.append(
+            f"Its revisions stay: readNote(key={written.key!r}, revision={max(1, written.revision - 1)})."
+        )
     elif written.evidence:
         lines.append("Evidence: " + ", ".join(f"{number} {state}" for state, number in states.items()) + ".")
         for item in written.evidence:
             if item.state != "ok":
-                lines.append(f"Not found: “{one_line(item.quote, 100)}”" + (f" in {item.path}" if item.path else "") + ". Quote exactly, or correct the note.")
+                lines.append(
+                    f"Not found: “{one_line(item.quote, 100)}”"
+                    + (f" in {item.path}" if item.path else "")
+                    + ". Quote exactly, or correct the note."
+                )
     lines += written.warnings
-    return Outcome(NoteResult(status=status, key=written.key, revision=written.revision, evidence=_evidence(written)), listing(lines), facts=(f"note {one_line(written.key, 60)}",), label=f"note “{one_line(written.key, 60)}”")
+    return Outcome(
+        NoteResult(status=status, key=written.key, revision=written.revision, evidence=_evidence(written)),
+        listing(lines),
+        facts=(f"note {one_line(written.key, 60)}",),
+        label=f"note “{one_line(written.key, 60)}”",
+    )
 
 
 def _evidence(written: Note) -> list[EvidenceLine]:
-    return [EvidenceLine(quote=e.quote, path=e.path, locator=e.locator, chunk_id=e.chunk_id, state=e.state) for e in written.evidence]
+    return [
+        EvidenceLine(quote=e.quote, path=e.path, locator=e.locator, chunk_id=e.chunk_id, state=e.state)
+        for e in written.evidence
+    ]
 
 
 class ReadNoteArgs(Args):
@@ -170,7 +206,9 @@ def read_note(episode: Episode, args: ReadNoteArgs) -> Outcome:
         lines: list[str] = []
         shown: list[NoteLineResult] = []
         for line in page.lines:
-            text = f"{line.key}: {one_line(line.summary, 200)}" + (f" [{line.unsupported} unsupported]" if line.unsupported else "")
+            text = f"{line.key}: {one_line(line.summary, 200)}" + (
+                f" [{line.unsupported} unsupported]" if line.unsupported else ""
+            )
             if bytes_of(listing(lines)) + bytes_of(text) > room:
                 cursor = shown[-1].key if shown else None
                 break
@@ -179,7 +217,15 @@ def read_note(episode: Episode, args: ReadNoteArgs) -> Outcome:
         if cursor:
             lines.append(f"More: readNote(cursor={cursor!r}).")
         return Outcome(
-            ReadNoteResult(key=None, summary=None, full_content=None, revision=None, evidence=[], notes=shown, next_cursor=cursor),
+            ReadNoteResult(
+                key=None,
+                summary=None,
+                full_content=None,
+                revision=None,
+                evidence=[],
+                notes=shown,
+                next_cursor=cursor,
+            ),
             listing(lines) or "No notes yet.",
             label="list of notes",
         )
@@ -191,10 +237,16 @@ def read_note(episode: Episode, args: ReadNoteArgs) -> Outcome:
     lines = [found.summary] if not start else []
     lines.append(content[:taken])
     if next_cursor:
-        lines.append(f"[{len(content) - taken:,} more characters: readNote(key={found.key!r}, cursor={next_cursor!r})]")
+        lines.append(
+            f"[{len(content) - taken:,} more characters: readNote(key={found.key!r}, cursor={next_cursor!r})]"
+        )
     for item in found.evidence:
-        where = " ".join(part for part in (f"c{item.chunk_id}" if item.chunk_id else "", item.path, item.locator) if part)
-        lines.append(f"Evidence {item.state}: {where}" + (f" “{one_line(item.quote, 160)}”" if item.quote else ""))
+        where = " ".join(
+            part for part in (f"c{item.chunk_id}" if item.chunk_id else "", item.path, item.locator) if part
+        )
+        lines.append(
+            f"Evidence {item.state}: {where}" + (f" “{one_line(item.quote, 160)}”" if item.quote else "")
+        )
     if found.links:
         lines.append("Links: " + ", ".join(found.links))
     return Outcome(

@@ -25,7 +25,9 @@ class ReadArgs(Args):
     enable_scan: bool | None = Field(None, description="Read on in document order.")
     neighbours: int = Field(0, description="Chunks before and after to read too.", ge=0, le=MAX_NEIGHBOURS)
     offset: int = Field(0, description="Character to go on from.", ge=0)
-    max_bytes: int | None = Field(None, description="Size of this answer; default 12,000.", ge=500, le=MAX_BYTES)
+    max_bytes: int | None = Field(
+        None, description="Size of this answer; default 12,000.", ge=500, le=MAX_BYTES
+    )
 
 
 class ReadPart(Result):
@@ -47,7 +49,8 @@ class ReadResult(Result):
 
 @spell("readChunk", ReadArgs, ReadResult, stage="read", title="Read a chunk")
 def read_chunk(episode: Episode, args: ReadArgs) -> Outcome:
-    """Read one chunk. Note what matters, then delete this result. Without chunk_id: the next chunk in document order."""
+    """Read one chunk. Note what matters, then delete this result. Without chunk_id: the next chunk in
+    document order."""
     workspace = episode.workspace
     corpus = workspace.corpus
     chunk_set = episode.chunk_set
@@ -66,12 +69,24 @@ def read_chunk(episode: Episode, args: ReadArgs) -> Outcome:
         text = corpus.chunk_text(piece)
         begin = args.offset if len(chunks) == 1 else 0
         if begin >= len(text) and begin:
-            raise Miscast(f"offset is {begin:,}, but c{piece.chunk_id} has {len(text):,} characters.", hint="Leave offset out to read from its start.", slug="bad_argument")
-        head = f"[c{piece.chunk_id} · {corpus.locator(piece.document_id, piece.span)}]" if len(chunks) > 1 else ""
+            raise Miscast(
+                f"offset is {begin:,}, but c{piece.chunk_id} has {len(text):,} characters.",
+                hint="Leave offset out to read from its start.",
+                slug="bad_argument",
+            )
+        head = (
+            f"[c{piece.chunk_id} · {corpus.locator(piece.document_id, piece.span)}]"
+            if len(chunks) > 1
+            else ""
+        )
         space = room - bytes_of(listing(lines)) - bytes_of(head)
         taken = cut_to_bytes(text[begin:], space)
         if not taken:
-            lines.append(f"[left out for length: c{piece.chunk_id}" + (f" to c{chunks[-1].chunk_id}" if place < len(chunks) - 1 else "") + "]")
+            lines.append(
+                f"[left out for length: c{piece.chunk_id}"
+                + (f" to c{chunks[-1].chunk_id}" if place < len(chunks) - 1 else "")
+                + "]"
+            )
             break
         content = text[begin : begin + taken]
         lines.append(f"{head}\n{content}" if head else content)
@@ -90,13 +105,18 @@ def read_chunk(episode: Episode, args: ReadArgs) -> Outcome:
         if begin + taken < len(text):
             next_offset = begin + taken if len(chunks) == 1 else None
             lines.append(
-                f"[{len(text) - begin - taken:,} more characters: readChunk(chunk_id={piece.chunk_id}, offset={begin + taken})]"
+                f"[{len(text) - begin - taken:,} more characters: "
+                f"readChunk(chunk_id={piece.chunk_id}, offset={begin + taken})]"
             )
             if len(chunks) > 1 and place < len(chunks) - 1:
-                lines.append(f"[left out for length: c{chunks[place + 1].chunk_id} to c{chunks[-1].chunk_id}]")
+                lines.append(
+                    f"[left out for length: c{chunks[place + 1].chunk_id} to c{chunks[-1].chunk_id}]"
+                )
             break
     if fresh == "changed":
-        lines.append("[The file has changed since it was indexed; this is the text as indexed. buildIndex reads it anew.]")
+        lines.append(
+            "[The file has changed since it was indexed; this is the text as indexed. buildIndex reads it anew.]"
+        )
     elif fresh == "gone":
         lines.append("[The file is gone; this is the text as indexed.]")
     progress = f"{position + 1}/{total}"
@@ -105,7 +125,9 @@ def read_chunk(episode: Episode, args: ReadArgs) -> Outcome:
     ids = tuple(part.chunk_id for part in parts)
     named = f"c{ids[0]}" if len(ids) == 1 else f"c{ids[0]}–c{ids[-1]}" if ids else f"c{chunk.chunk_id}"
     return Outcome(
-        ReadResult(retrieved_chunk=parts, chunk_id=chunk.chunk_id, reading_progress=progress, next_offset=next_offset),
+        ReadResult(
+            retrieved_chunk=parts, chunk_id=chunk.chunk_id, reading_progress=progress, next_offset=next_offset
+        ),
         listing(lines),
         facts=(named, where, progress),
         label=f"{named} {where}",
@@ -129,7 +151,11 @@ def _wanted(episode: Episode, args: ReadArgs) -> Chunk:
     position = 0 if last is None else episode.position_after(last)
     following = corpus.chunk_at(chunk_set, position)
     if following is None:
-        raise NoSuchChunk(f"There are no more chunks after c{last}: all {total:,} are read.", hint="Note what matters and finish, or name a chunk_id.", slug="no_more_chunks")
+        raise NoSuchChunk(
+            f"There are no more chunks after c{last}: all {total:,} are read.",
+            hint="Note what matters and finish, or name a chunk_id.",
+            slug="no_more_chunks",
+        )
     return following
 
 
@@ -138,10 +164,10 @@ def _refuse_over_budget(episode: Episode, tokens: int) -> None:
     budget = episode.budget()
     if budget.sees != "conversation" or tokens <= budget.left:
         return
-    names = ", ".join(f"m{e.message.number} ({e.message.tokens:,})" for e in heaviest(episode.transcript(), 3))
+    names = ", ".join(
+        f"m{e.message.number} ({e.message.tokens:,})" for e in heaviest(episode.transcript(), 3)
+    )
     raise OverBudget(
         f"Reading {tokens:,} tokens does not fit: {budget.left:,} are left.",
         hint=f"Note what matters and delete first; heaviest: {names}." if names else "Delete messages first.",
     )
-
-

@@ -41,7 +41,8 @@ class Result(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a spell hands to `cast`: the typed result, the text under the handle line, and what the stub will call it."""
+    """What a spell hands to `cast`: the typed result, the text under the handle line, and what the stub
+    will call it."""
 
     result: Result
     body: str
@@ -68,7 +69,12 @@ class Spell:
     def input_schema(self) -> dict[str, Any]:
         """JSON Schema of the arguments: flat, without titles, null unions and defaults of null."""
         schema = _flat(self.args.model_json_schema())
-        return {"type": "object", "properties": schema.get("properties", {}), **({"required": schema["required"]} if schema.get("required") else {}), "additionalProperties": False}
+        return {
+            "type": "object",
+            "properties": schema.get("properties", {}),
+            **({"required": schema["required"]} if schema.get("required") else {}),
+            "additionalProperties": False,
+        }
 
     def output_schema(self) -> dict[str, Any]:
         """JSON Schema of the typed result, references inlined."""
@@ -149,7 +155,11 @@ def _flat(schema: dict[str, Any]) -> dict[str, Any]:
             return {**inlined, **{k: walk(v) for k, v in node.items() if k != "$ref"}}
         if "anyOf" in node:
             kept = [walk(option) for option in node["anyOf"] if option.get("type") != "null"]
-            rest = {k: walk(v) for k, v in node.items() if k not in ("anyOf", "default", "title") or (k == "default" and v is not None)}
+            rest = {
+                k: walk(v)
+                for k, v in node.items()
+                if k not in ("anyOf", "default", "title") or (k == "default" and v is not None)
+            }
             if len(kept) == 1:
                 return {**kept[0], **rest}
             return {"anyOf": kept, **rest}

@@ -20,10 +20,14 @@ PASSAGES_PER_HIT = 12  # passages asked for each chunk wanted: several lie in on
 
 
 class SearchArgs(Args):
-    keyword: str = Field(description="What to look for, as prose; \"quoted\" for phrases.")
+    keyword: str = Field(description='What to look for, as prose; "quoted" for phrases.')
     queries: list[str] | None = Field(None, description="More queries for the same search.")
-    mode: Literal["hybrid", "lexical", "dense", "exact"] = Field("hybrid", description="exact: literal strings, parted by commas.")
-    scope: Literal["documents", "notes", "history"] = Field("documents", description="history: earlier messages, deleted ones too.")
+    mode: Literal["hybrid", "lexical", "dense", "exact"] = Field(
+        "hybrid", description="exact: literal strings, parted by commas."
+    )
+    scope: Literal["documents", "notes", "history"] = Field(
+        "documents", description="history: earlier messages, deleted ones too."
+    )
     under: str | None = Field(None, description="Only below this path.")
     limit: int = Field(10, ge=1, le=MAX_LIMIT)
     cursor: str | None = Field(None, description="next_cursor of the last answer.")
@@ -56,7 +60,8 @@ class SearchResult(Result):
 
 @spell("searchEngine", SearchArgs, SearchResult, stage="find", reads_only=True, title="Search")
 def search_engine(episode: Episode, args: SearchArgs) -> Outcome:
-    """Search the documents by words and meaning: chunk ids, places and highlights, best first; read them with readChunk. Also searches notes or history."""
+    """Search the documents by words and meaning: chunk ids, places and highlights, best first; read them
+    with readChunk. Also searches notes or history."""
     queries = _queries(args)
     start = _cursor(args.cursor)
     if args.scope == "notes":
@@ -69,9 +74,17 @@ def search_engine(episode: Episode, args: SearchArgs) -> Outcome:
 def _queries(args: SearchArgs) -> list[str]:
     queries = list(dict.fromkeys(q for q in [args.keyword, *(args.queries or [])] if q.strip()))
     if not queries:
-        raise Miscast("keyword is empty.", hint="Say what to look for, for example: termination notice period.", slug="empty_query")
+        raise Miscast(
+            "keyword is empty.",
+            hint="Say what to look for, for example: termination notice period.",
+            slug="empty_query",
+        )
     if len(queries) > MAX_QUERIES:
-        raise Miscast(f"{len(queries)} queries in one call; at most {MAX_QUERIES}.", hint="Search twice.", slug="too_many_queries")
+        raise Miscast(
+            f"{len(queries)} queries in one call; at most {MAX_QUERIES}.",
+            hint="Search twice.",
+            slug="too_many_queries",
+        )
     return queries
 
 
@@ -79,21 +92,35 @@ def _cursor(cursor: str | None) -> int:
     if cursor is None or cursor == "":
         return 0
     if not cursor.isdecimal() or len(cursor) > 9:
-        raise Miscast(f"cursor is {cursor[:40]!r}, which no answer gave.", hint="Pass next_cursor of the last answer, or none.", slug="bad_cursor")
+        raise Miscast(
+            f"cursor is {cursor[:40]!r}, which no answer gave.",
+            hint="Pass next_cursor of the last answer, or none.",
+            slug="bad_cursor",
+        )
     return int(cursor)
 
 
 def _documents(episode: Episode, args: SearchArgs, queries: list[str], start: int) -> Outcome:
     workspace = episode.workspace
     under = workspace.prefix(args.under)
-    found = workspace.search(queries, mode=args.mode, under=under, passages=(start + args.limit) * PASSAGES_PER_HIT, chunk_set=episode.chunk_set)
+    found = workspace.search(
+        queries,
+        mode=args.mode,
+        under=under,
+        passages=(start + args.limit) * PASSAGES_PER_HIT,
+        chunk_set=episode.chunk_set,
+    )
     page = found.hits[start : start + args.limit]
     lines: list[str] = []
     retrieved: list[RetrievedChunk] = []
     room = episode.settings.result_bytes - 1_500
     for hit in page:
         hit = workspace.illuminate(hit, found.terms)
-        head = f"c{hit.chunk_id} · {hit.score:.2f} · {hit.path} {hit.locator} · {hit.tokens:,} tokens".replace("  ", " ")
+        head = (
+            f"c{hit.chunk_id} · {hit.score:.2f} · {hit.path} {hit.locator} · {hit.tokens:,} tokens".replace(
+                "  ", " "
+            )
+        )
         if hit.fresh != "yes":
             head += " · file changed since" if hit.fresh == "changed" else " · file is gone"
         block = listing([head, *("  " + text for text in hit.highlights)])
@@ -101,22 +128,49 @@ def _documents(episode: Episode, args: SearchArgs, queries: list[str], start: in
             break
         lines.append(block)
         retrieved.append(
-            RetrievedChunk(chunk_id=hit.chunk_id, relevance_score=round(hit.score, 3), highlights=list(hit.highlights), path=hit.path, locator=hit.locator, tokens=hit.tokens, fresh=hit.fresh)
+            RetrievedChunk(
+                chunk_id=hit.chunk_id,
+                relevance_score=round(hit.score, 3),
+                highlights=list(hit.highlights),
+                path=hit.path,
+                locator=hit.locator,
+                tokens=hit.tokens,
+                fresh=hit.fresh,
+            )
         )
     total = max(found.total, len(found.hits))
     end = start + len(retrieved)
     next_cursor = str(end) if retrieved and end < len(found.hits) else None
     message = _message(workspace, args, retrieved, total, start, found.notes, found.suggestions)
     return Outcome(
-        SearchResult(retrieved_chunks=retrieved, hits=[], keywords=queries, total=total, message=message, next_cursor=next_cursor),
+        SearchResult(
+            retrieved_chunks=retrieved,
+            hits=[],
+            keywords=queries,
+            total=total,
+            message=message,
+            next_cursor=next_cursor,
+        ),
         listing([message, *lines, *([f"More: cursor={next_cursor!r}."] if next_cursor else [])]),
         label=f"search “{one_line(queries[0], 60)}”",
     )
 
 
-def _message(workspace: Workspace, args: SearchArgs, retrieved: list[RetrievedChunk], total: int, start: int, notes: tuple[str, ...], suggestions: tuple[str, ...]) -> str:
+def _message(
+    workspace: Workspace,
+    args: SearchArgs,
+    retrieved: list[RetrievedChunk],
+    total: int,
+    start: int,
+    notes: tuple[str, ...],
+    suggestions: tuple[str, ...],
+) -> str:
     if retrieved:
-        words = [f"{start + 1} to {start + len(retrieved)} of {total:,}." if start else f"{len(retrieved)} of {total:,}."]
+        words = [
+            f"{start + 1} to {start + len(retrieved)} of {total:,}."
+            if start
+            else f"{len(retrieved)} of {total:,}."
+        ]
     elif start:
         words = ["No more hits."]
     else:
@@ -124,11 +178,16 @@ def _message(workspace: Workspace, args: SearchArgs, retrieved: list[RetrievedCh
         if suggestions:
             words.append(f"Near spellings that occur: {', '.join(suggestions)}.")
         else:
-            words.append("Try other words, fewer words or several queries." + (" Without under there may be more." if args.under else ""))
+            words.append(
+                "Try other words, fewer words or several queries."
+                + (" Without under there may be more." if args.under else "")
+            )
     words += notes
     progress = workspace.progress()
     if progress.state == "building":
-        words.append(f"Still indexing, {progress.documents_done:,} of {progress.documents_total:,} documents can be searched.")
+        words.append(
+            f"Still indexing, {progress.documents_done:,} of {progress.documents_total:,} documents can be searched."
+        )
     elif not retrieved and progress.state in ("empty", "failed", "stale"):
         words.append(workspace.why_empty())
     return " ".join(words)
@@ -141,7 +200,12 @@ def _notes(episode: Episode, args: SearchArgs, queries: list[str], start: int) -
         answer = episode.workspace.notebook.search(query, limit=start + args.limit + 1)
         total = max(total, answer.total)
         for hit in answer.hits:
-            hits.setdefault(hit.line.key, OtherHit(id=hit.line.key, summary=hit.line.summary, highlights=[hit.snippet] if hit.snippet else []))
+            hits.setdefault(
+                hit.line.key,
+                OtherHit(
+                    id=hit.line.key, summary=hit.line.summary, highlights=[hit.snippet] if hit.snippet else []
+                ),
+            )
     return _other(episode, args, queries, list(hits.values()), total, start, "note", "readNote reads one.")
 
 
@@ -150,7 +214,9 @@ def _history(episode: Episode, args: SearchArgs, queries: list[str], start: int)
     total = 0
     transcript = episode.transcript()
     for query in queries:
-        answer = episode.workspace.ledger.history_search(query, episode_id=episode.episode_id, limit=start + args.limit + 1)
+        answer = episode.workspace.ledger.history_search(
+            query, episode_id=episode.episode_id, limit=start + args.limit + 1
+        )
         total = max(total, answer.total)
         for hit in answer.hits:
             message = hit.message
@@ -158,18 +224,48 @@ def _history(episode: Episode, args: SearchArgs, queries: list[str], start: int)
             place = transcript.by_number.get(message.number)
             forgotten = place is not None and transcript.entries[place].forgotten
             state = "deleted, restoreContext brings it back" if forgotten else "still in mind"
-            words = f"{message.tool} {message.label}".strip() + (" (call)" if message.role == "assistant" else "")
-            hits.setdefault(handle, OtherHit(id=handle, summary=f"{words} · {state}", highlights=[hit.snippet] if hit.snippet else []))
-    return _other(episode, args, queries, list(hits.values()), total, start, "message", "restoreContext brings one back.")
+            words = f"{message.tool} {message.label}".strip() + (
+                " (call)" if message.role == "assistant" else ""
+            )
+            hits.setdefault(
+                handle,
+                OtherHit(
+                    id=handle, summary=f"{words} · {state}", highlights=[hit.snippet] if hit.snippet else []
+                ),
+            )
+    return _other(
+        episode,
+        args,
+        queries,
+        list(hits.values()),
+        total,
+        start,
+        "message",
+        "restoreContext brings one back.",
+    )
 
 
-def _other(episode: Episode, args: SearchArgs, queries: list[str], hits: list[OtherHit], total: int, start: int, what: str, how: str) -> Outcome:
+def _other(
+    episode: Episode,
+    args: SearchArgs,
+    queries: list[str],
+    hits: list[OtherHit],
+    total: int,
+    start: int,
+    what: str,
+    how: str,
+) -> Outcome:
     page = hits[start : start + args.limit]
     lines: list[str] = []
     shown: list[OtherHit] = []
     room = episode.settings.result_bytes - 1_000
     for hit in page:
-        block = listing([f"{hit.id} · {one_line(hit.summary, 200)}", *("  " + one_line(text, 240) for text in hit.highlights)])
+        block = listing(
+            [
+                f"{hit.id} · {one_line(hit.summary, 200)}",
+                *("  " + one_line(text, 240) for text in hit.highlights),
+            ]
+        )
         if lines and bytes_of(listing(lines)) + bytes_of(block) > room:
             break
         lines.append(block)
@@ -177,9 +273,20 @@ def _other(episode: Episode, args: SearchArgs, queries: list[str], hits: list[Ot
     end = start + len(shown)
     next_cursor = str(end) if shown and end < len(hits) else None
     total = max(total, len(hits))
-    message = f"{len(shown)} of {total:,} {what}s. {how}" if shown else f"No {what} has these words. Try other words."
+    message = (
+        f"{len(shown)} of {total:,} {what}s. {how}"
+        if shown
+        else f"No {what} has these words. Try other words."
+    )
     return Outcome(
-        SearchResult(retrieved_chunks=[], hits=shown, keywords=queries, total=total, message=message, next_cursor=next_cursor),
+        SearchResult(
+            retrieved_chunks=[],
+            hits=shown,
+            keywords=queries,
+            total=total,
+            message=message,
+            next_cursor=next_cursor,
+        ),
         listing([message, *lines, *([f"More: cursor={next_cursor!r}."] if next_cursor else [])]),
         label=f"search in {args.scope} “{one_line(queries[0], 60)}”",
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 
 def count(number: int, one: str, many: str = "") -> str:
@@ -41,7 +41,7 @@ def listing(lines: Iterable[str]) -> str:
     return "\n".join(lines)
 
 
-def shares(counts: dict[str, int], limit: int = 6) -> str:
+def shares(counts: Mapping[str, int], limit: int = 6) -> str:
     """`pdf 12, md 9, … 3 more`: the largest first."""
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     shown = [f"{name} {number:,}" for name, number in ranked[:limit]]
