@@ -20,15 +20,15 @@ _STREAMS = (
     ("DRMEncryptedDataSpace", "encrypted"),
     ("__properties_version1.0", "msg"),
     ("WordDocument", "doc"),
-    ("PowerPoint Document", "doc"),
-    ("PP97_DUALSTORAGE", "doc"),
-    ("Workbook", "doc"),
-    ("Book", "doc"),
+    ("PowerPoint Document", "ppt"),
+    ("PP97_DUALSTORAGE", "ppt"),
+    ("Workbook", "xls"),
+    ("Book", "xls"),
 )
 
 
 def format_of(file: BinaryIO) -> str:
-    """`doc` (Word, Excel, PowerPoint to 2003) or `msg`. Raises Unreadable for all else."""
+    """`doc`, `ppt`, `xls` (Office to 2003) or `msg`. Raises Unreadable for all else."""
     names = _names(file)
     for stream, what in _STREAMS:
         if stream in names:

@@ -26,7 +26,9 @@ _READERS: dict[str, tuple[str, str]] = {
     "odf": ("opendocument", "OpenDocumentExtractor"),
     "epub": ("epub", "EpubExtractor"),
     "rtf": ("rtf", "RtfExtractor"),
-    "doc": ("legacy", "OldOfficeExtractor"),
+    "doc": ("legacy", "OldWordExtractor"),
+    "ppt": ("legacy", "OldSlidesExtractor"),
+    "xls": ("legacy", "OldSheetsExtractor"),
     "xlsb": ("legacy", "BinarySheetsExtractor"),
     "msg": ("legacy", "OutlookMessageExtractor"),
 }

@@ -249,4 +249,5 @@ def _heading_styles(data: bytes) -> dict[int, int]:
 
 def _title(data: bytes) -> str:
     match = re.search(rb"\{\\title ([^\\{}]{1,300})\}", data[:65_536])
-    return match.group(1).decode("cp1252", "replace").strip() if match else ""
+    title = match.group(1).decode("cp1252", "replace").strip() if match else ""
+    return title if title.strip("? ") else ""  # question marks alone: it was lost when the file was written
