@@ -1,0 +1,63 @@
+"""A cast's answer as a tool result.
+
+By default one text block, since the big hosts drop text where structured content stands; the typed result travels in `_meta`,
+which no model sees. An error carries its words and its message id only: one host quotes a whole error result to the model.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from mcp_types import CallToolResult, TextContent
+
+from pensieve_mcp.errors import PensieveError
+from pensieve_mcp.server.episodes import HANDLE_ARGUMENT
+from pensieve_mcp.spellbook.casting import CastResult
+from pensieve_mcp.tokens import count_tokens
+
+RESULT_KEY = "pensieve/result"
+MESSAGE_KEY = "pensieve/message"
+EPISODE_KEY = "pensieve/episode"
+HANDLE_LINE = "handle"
+
+
+def answer(
+    cast: CastResult, *, structured: bool = False, episode: str | None = None, begun: bool = False
+) -> CallToolResult:
+    """The tool result of a cast. `episode` is its handle where the client must pass it on; `begun` says so in the text."""
+    told = f"{HANDLE_ARGUMENT}={episode} · pass it with every further call" if episode and begun else ""
+    meta: dict[str, Any] = {MESSAGE_KEY: cast.message}
+    if episode:
+        meta[EPISODE_KEY] = episode
+    head, _, rest = cast.text.partition("\n")
+    text = "\n".join(part for part in (head, told, rest) if part) if told else cast.text
+    if cast.is_error:
+        return CallToolResult(content=[TextContent(text=text)], is_error=True, _meta=meta)
+    if not structured:
+        meta[RESULT_KEY] = cast.result
+        return CallToolResult(content=[TextContent(text=text)], _meta=meta)
+    content = {HANDLE_LINE: head, **({HANDLE_ARGUMENT: told} if told else {}), **cast.result}
+    # The same in both, since one host reads the text and another the structure.
+    return CallToolResult(
+        content=[TextContent(text=json.dumps(content, ensure_ascii=False, separators=(",", ":")))],
+        structured_content=content,
+        _meta=meta,
+    )
+
+
+def refusal(error: PensieveError) -> CallToolResult:
+    """The answer where no cast came about, so that there is no message in the ledger: no folder, no episode, too late."""
+    text = f"{error.message} {error.hint}".strip()
+    message = {"msg_id": None, "invoking_msg_id": None, "tokens": count_tokens(text)}
+    return CallToolResult(content=[TextContent(text=text)], is_error=True, _meta={MESSAGE_KEY: message})
+
+
+def output_schema(schema: dict[str, Any], *, with_episode: bool) -> dict[str, Any]:
+    """A spell's output schema with the handle line in front, as `--structured` publishes it."""
+    extra: dict[str, Any] = {
+        HANDLE_LINE: {"type": "string", "description": "Message id, place, tokens and what is left."}
+    }
+    if with_episode:
+        extra[HANDLE_ARGUMENT] = {"type": "string"}
+    return {**schema, "type": "object", "properties": {**extra, **schema.get("properties", {})}}

@@ -1,0 +1,83 @@
+"""The workspace behind this server, opened when first needed and only once.
+
+Why not at start: opening loads databases and numerical libraries, and a host waits for the first answer. A folder that is
+missing now may be there at the next call, so a failure is told and tried again, never remembered.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from pensieve_mcp.errors import PensieveError
+from pensieve_mcp.server.options import Options
+
+if TYPE_CHECKING:
+    from pensieve_mcp.workspace import Workspace
+
+log = logging.getLogger(__name__)
+
+
+class Opening:
+    """Hands out the workspace. Safe to use from several threads."""
+
+    def __init__(self, options: Options, open_workspace: Callable[[], Workspace]) -> None:
+        self.options = options
+        self._open = open_workspace
+        self._lock = threading.Lock()
+        self._workspace: Workspace | None = None
+        self._closed = False
+
+    @classmethod
+    def of(cls, options: Options, environment: Mapping[str, str]) -> Opening:
+        """The opening that a command line asks for."""
+
+        def open_workspace() -> Workspace:
+            if not options.given:
+                raise options.no_folder()
+            from pensieve_mcp.workspace import Workspace
+
+            return Workspace.open(
+                options.folders,
+                name=options.workspace,
+                state=options.state,
+                environment=environment,
+                arguments=options.settings,
+            )
+
+        return cls(options, open_workspace)
+
+    def workspace(self) -> Workspace:
+        """The open workspace. Raises PensieveError, worded, when there is none to open or it cannot be opened."""
+        with self._lock:
+            if self._closed:
+                raise PensieveError("The server is ending.", hint="Start it again.", slug="ending")
+            if self._workspace is None:
+                self._workspace = self._open()
+            return self._workspace
+
+    def peek(self) -> Workspace | None:
+        """The workspace if it is open already; never opens and never waits."""
+        return self._workspace
+
+    def begin(self) -> None:
+        """Open the workspace and start the first look at its folders, in the background of whoever calls. Failures are logged:
+        the next call tells them to its reader."""
+        try:
+            workspace = self.workspace()
+            if workspace.settings.auto_index:
+                workspace.build(wait_seconds=0)
+        except PensieveError as error:
+            log.warning("%s", error)
+        except Exception:
+            log.exception("the workspace could not be prepared")
+
+    def close(self) -> None:
+        """Close the workspace, its builder and its workers. Nothing opens it again."""
+        with self._lock:
+            self._closed = True
+            workspace, self._workspace = self._workspace, None
+        if workspace is not None:
+            workspace.close()

@@ -1,0 +1,122 @@
+"""What a person may choose from a host's menu: answer a question, hand over, go through the notes.
+
+A prompt is text for the host's model; what it should do is done with the spells. Notes and plan are put in as they stand now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pensieve_mcp.errors import Miscast
+from pensieve_mcp.server.episodes import Episodes
+from pensieve_mcp.server.opening import Opening
+from pensieve_mcp.server.resources import plan_lines
+from pensieve_mcp.spellbook.wording import bytes_of, listing, one_line
+
+_NOTES_BYTES = 6_000
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    name: str
+    description: str
+    required: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class PromptCard:
+    name: str
+    title: str
+    description: str
+    arguments: tuple[Argument, ...] = ()
+
+
+CARDS = (
+    PromptCard(
+        "answer",
+        "Answer from the documents",
+        "Search, read, note, delete, then answer with citations.",
+        (Argument("question", "What to find out."),),
+    ),
+    PromptCard(
+        "handoff", "Hand over", "What whoever goes on needs to know: goal, findings with sources, next step."
+    ),
+    PromptCard(
+        "review-notes",
+        "Go through the notes",
+        "Check notes against their evidence, merge doubles, mend what no longer holds.",
+    ),
+)
+
+_ANSWER = """Answer this from the documents: {question}
+
+{notes}
+
+Work so: set the plan with its goal. Search with several wordings at once. Read the chunks that answer the question, one at a time; note each finding with an exact quote as evidence, then delete what you have read. When the findings suffice, call finish with the answer and its citations. If the documents do not hold the answer, say so."""
+
+_HANDOFF = """Write a handover for whoever continues this work in a fresh conversation.
+
+{plan}
+
+{notes}
+
+Keep these parts, each short: goal; constraints; observations, each with its source (a chunk such as c48, or a note's key); hypotheses not yet confirmed; what is still running; the next step; what is unknown. First note whatever is in mind but in no note yet, then call plan so that goal, steps and next are current."""
+
+_REVIEW = """Go through the notebook.
+
+{notes}
+
+For each note: readNote shows the state of its evidence. Where it is ok, leave it. Where it has moved or changed, search for the place and overwrite the note with a new quote. Where nothing supports it, say so in the note. Merge notes that say the same with updateNote. Report what you changed, in a few lines."""
+
+
+class Prompts:
+    """Fills the cards in. Blocks on the notebook: call from a worker thread. Raises PensieveError."""
+
+    def __init__(self, opening: Opening, episodes: Episodes) -> None:
+        self._opening = opening
+        self._episodes = episodes
+
+    def get(
+        self, name: str, arguments: Mapping[str, str] | None, *, session: str = ""
+    ) -> tuple[PromptCard, str]:
+        """The card and its text. Raises Miscast for an unknown name or a missing argument."""
+        card = next((card for card in CARDS if card.name == name), None)
+        if card is None:
+            raise Miscast(
+                f"There is no prompt {name[:80]!r}.",
+                hint=f"There are {', '.join(card.name for card in CARDS)}.",
+                slug="no_such_prompt",
+            )
+        given = {key: value for key, value in (arguments or {}).items() if value.strip()}
+        for argument in card.arguments:
+            if argument.required and argument.name not in given:
+                raise Miscast(
+                    f"The prompt {name} needs {argument.name}: {argument.description}",
+                    hint="Give it and try again.",
+                    slug="missing_argument",
+                )
+        notes = self._notes()
+        if name == "answer":
+            return card, _ANSWER.format(question=given["question"], notes=notes)
+        if name == "handoff":
+            episode = self._episodes.current(session)
+            plan = listing(plan_lines(episode)) if episode is not None else ""
+            return card, _HANDOFF.format(
+                plan=f"The plan:\n{plan}" if plan else "There is no plan yet.", notes=notes
+            )
+        return card, _REVIEW.format(notes=notes)
+
+    def _notes(self) -> str:
+        page = self._opening.workspace().notebook.list(limit=500)
+        cursor = page.cursor
+        if not page.lines:
+            return "There are no notes yet."
+        lines = ["Notes so far (readNote reads one):"]
+        for note in page.lines:
+            line = f"{note.key}: {one_line(note.summary, 160)}"
+            if bytes_of(listing(lines)) + bytes_of(line) > _NOTES_BYTES:
+                cursor = note.key
+                break
+            lines.append(line)
+        return listing([*lines, *(["and more: readNote without key lists all."] if cursor else [])])

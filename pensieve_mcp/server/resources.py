@@ -1,0 +1,282 @@
+"""What can be looked at without a tool: notes, chunks, documents, the episode.
+
+For people who attach something to a conversation, and for hosts that list resources beside tools. Looking at a resource leaves
+no message in the ledger, so what is read here cannot be deleted by handle; the tools are the way to work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import quote, unquote
+
+from pensieve_mcp.budget import heaviest
+from pensieve_mcp.errors import Miscast, PensieveError
+from pensieve_mcp.handles import parse_chunk_id
+from pensieve_mcp.server.episodes import Episodes
+from pensieve_mcp.server.opening import Opening
+from pensieve_mcp.spellbook.wording import bytes_of, count, cut_to_bytes, listing, one_line
+
+if TYPE_CHECKING:
+    from pensieve_mcp.corpus.types import ChunkSet
+    from pensieve_mcp.episode import Episode
+    from pensieve_mcp.notebook.types import Note
+    from pensieve_mcp.workspace import Workspace
+
+SCHEME = "pensieve://"
+NOTES = "pensieve://notes"
+DOCUMENTS = "pensieve://documents"
+EPISODE = "pensieve://episode"
+NOTES_PER_PAGE = 100
+MOST_COMPLETIONS = 100  # the protocol's limit
+MOST_LOOKED_AT = 5_000  # notes looked through for a completion
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One line of `resources/list`."""
+
+    uri: str
+    name: str
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    uri_template: str
+    name: str
+    description: str
+
+
+STATIC = (
+    Listed(NOTES, "notes", "Keys and summaries of all notes."),
+    Listed(DOCUMENTS, "documents", "The documents with their sizes in tokens."),
+    Listed(EPISODE, "episode", "This conversation: budget, plan, heaviest messages."),
+)
+TEMPLATES = (
+    Template("pensieve://notes/{key}", "note", "One note with its evidence; the key is percent-encoded."),
+    Template("pensieve://chunks/{id}", "chunk", "The text of one chunk, for example pensieve://chunks/48."),
+)
+EPISODE_TEMPLATE = Template(
+    "pensieve://episode/{episode}",
+    "episode by handle",
+    "A conversation by the handle that its first result told.",
+)
+
+
+def note_uri(key: str) -> str:
+    """The address of a note; any key is one path segment."""
+    return f"{NOTES}/{quote(key, safe='')}"
+
+
+class Resources:
+    """Reads resources as text. Blocks on databases: call from a worker thread. Raises PensieveError."""
+
+    def __init__(self, opening: Opening, episodes: Episodes, *, explicit: bool) -> None:
+        self._opening = opening
+        self._episodes = episodes
+        self._explicit = explicit
+
+    def templates(self) -> tuple[Template, ...]:
+        return (*TEMPLATES, EPISODE_TEMPLATE) if self._explicit else TEMPLATES
+
+    def listed(self, cursor: str | None) -> tuple[list[Listed], str | None]:
+        """One page: the fixed ones first, then a line for each note, and the cursor of the next page."""
+        lines = list(STATIC) if cursor is None else []
+        try:
+            notebook = self._opening.workspace().notebook
+        except PensieveError:
+            return lines, None  # no folder: reading or casting tells what is wrong
+        page = notebook.list(cursor=cursor, limit=NOTES_PER_PAGE)
+        lines += [
+            Listed(note_uri(note.key), one_line(note.key, 120), one_line(note.summary, 240)) for note in page.lines
+        ]
+        return lines, page.cursor
+
+    def read(self, uri: str, *, session: str = "") -> str:
+        """The text behind an address. Raises PensieveError, with slug `no_such_resource` for an address that means nothing."""
+        kind, _, rest = uri.removeprefix(SCHEME).partition("/")
+        if uri.startswith(SCHEME):
+            if kind == "notes":
+                return self._note(unquote(rest)) if rest else self._notes()
+            if kind == "chunks" and rest:
+                return self._chunk(unquote(rest))
+            if kind == "documents" and not rest:
+                return self._documents()
+            if kind == "episode":
+                return self._episode(unquote(rest), session)
+        raise Miscast(
+            f"There is no resource {uri[:200]!r}.",
+            hint=f"There are {NOTES}, {DOCUMENTS}, {EPISODE}, pensieve://notes/KEY and pensieve://chunks/ID.",
+            slug="no_such_resource",
+        )
+
+    def complete(self, argument: str, begun: str) -> tuple[list[str], int]:
+        """Values for a template's variable that begin so, percent-encoded where the address needs it, and how many there are."""
+        workspace = self._opening.workspace()
+        if argument == "key":
+            found = [
+                key for key in _all_keys(workspace) if key.casefold().startswith(unquote(begun).casefold())
+            ]
+            return [quote(key, safe="") for key in found[:MOST_COMPLETIONS]], len(found)
+        if argument == "id":
+            total, first, last = workspace.corpus.chunk_range(self._chunk_set(workspace))
+            if not total or first is None or last is None:
+                return [], 0
+            digits = begun.strip().lstrip("cC")
+            if digits and not digits.isdecimal():
+                return [], 0
+            return _ids_beginning(digits, first, last)
+        return [], 0
+
+    def _chunk_set(self, workspace: Workspace) -> ChunkSet:
+        current = self._episodes.current()
+        return current.chunk_set if current is not None else workspace.default_chunk_set
+
+    def _notes(self) -> str:
+        workspace = self._opening.workspace()
+        lines: list[str] = []
+        cursor = None
+        while True:
+            page = workspace.notebook.list(cursor=cursor, limit=500)
+            cursor = page.cursor
+            for note in page.lines:
+                line = f"{note.key}: {one_line(note.summary, 200)}"
+                if bytes_of(listing(lines)) + bytes_of(line) > workspace.settings.result_bytes - 200:
+                    return listing([*lines, "More: searchEngine with scope notes finds the rest."])
+                lines.append(line)
+            if cursor is None:
+                return listing(lines) or "No notes yet."
+
+    def _note(self, key: str) -> str:
+        return note_text(self._opening.workspace().notebook.read(key))
+
+    def _chunk(self, chunk_id: str) -> str:
+        workspace = self._opening.workspace()
+        chunk = workspace.corpus.chunk(parse_chunk_id(chunk_id))
+        document = workspace.corpus.document_by_id(chunk.document_id)
+        head = (
+            f"c{chunk.chunk_id} · {document.path} {workspace.corpus.locator(chunk.document_id, chunk.span)}".rstrip()
+            + f" · {chunk.tokens:,} tokens"
+        )
+        text = workspace.corpus.chunk_text(chunk)
+        taken = cut_to_bytes(text, workspace.settings.result_bytes - 400)
+        lines = [head, text[:taken]]
+        if taken < len(text):
+            lines.append(
+                f"[{len(text) - taken:,} more characters: readChunk(chunk_id={chunk.chunk_id}, offset={taken})]"
+            )
+        return listing(lines)
+
+    def _documents(self) -> str:
+        workspace = self._opening.workspace()
+        totals = workspace.corpus.totals(())
+        progress = workspace.progress()
+        lines = [
+            f"{count(totals.documents, 'document')}, {totals.tokens:,} tokens."
+            + (
+                f" Indexing: {progress.documents_done:,} of {progress.documents_total:,}."
+                if progress.state == "building"
+                else ""
+            )
+        ]
+        documents, cursor = workspace.corpus.documents((), cursor=None, limit=1_000)
+        for document in documents:
+            line = f"{document.path} · {document.tokens:,} tokens"
+            if bytes_of(listing(lines)) + bytes_of(line) > workspace.settings.result_bytes - 200:
+                cursor = cursor or document.path
+                break
+            lines.append(line)
+        if cursor:
+            lines.append("More: analyzeText lists all, page by page.")
+        return listing(lines)
+
+    def _episode(self, handle: str, session: str) -> str:
+        episode = self._episodes.by_handle(handle) if handle else self._episodes.current(session)
+        if episode is None:
+            raise Miscast(
+                "No call was made in this conversation yet."
+                if not self._explicit
+                else "Over HTTP an episode is read by its handle.",
+                hint="It begins with the first call of a tool."
+                if not self._explicit
+                else f"Read {EPISODE_TEMPLATE.uri_template} with the handle that the first result told.",
+                slug="no_episode",
+            )
+        return episode_text(episode)
+
+
+def note_text(note: Note) -> str:
+    """A whole note for a reader: key, summary, content, evidence with its state."""
+    lines = [f"{note.key} · revision {note.revision}", note.summary, "", note.content]
+    for item in note.evidence:
+        where = " ".join(
+            part for part in (f"c{item.chunk_id}" if item.chunk_id else "", item.path, item.locator) if part
+        )
+        lines.append(
+            f"Evidence {item.state}: {where}" + (f" “{one_line(item.quote, 300)}”" if item.quote else "")
+        )
+    if note.links:
+        lines.append("Links: " + ", ".join(note.links))
+    return listing(lines)
+
+
+def plan_lines(episode: Episode) -> list[str]:
+    """The plan of an episode, a line each; empty when there is none."""
+    record = episode.workspace.notebook.read_plan(scope=str(episode.episode_id))
+    lines = [f"Goal: {record.goal}"] if record.goal else []
+    lines += [f"Constraint: {constraint}" for constraint in record.constraints]
+    lines += [f"{place}. {step}" for place, step in enumerate(record.steps, 1)]
+    return [*lines, f"Next: {record.next}"] if record.next else lines
+
+
+def episode_text(episode: Episode) -> str:
+    """Budget, plan and heaviest messages of an episode."""
+    budget = episode.budget()
+    lines = [
+        f"{budget.used:,} of {budget.window:,} tokens in mind, {budget.left:,} left; peak {budget.peak:,}, freed {budget.freed:,}. {count(budget.rounds, 'round')}.",
+        *plan_lines(episode),
+    ]
+    lines += [
+        f"m{entry.message.number} · {entry.message.tool} {entry.message.label} · {entry.message.tokens:,} tokens".replace(
+            "  ", " "
+        )
+        for entry in heaviest(episode.transcript())
+    ]
+    return listing(lines)
+
+
+def _all_keys(workspace: Workspace) -> Sequence[str]:
+    keys: list[str] = []
+    cursor = None
+    while len(keys) < MOST_LOOKED_AT:
+        page = workspace.notebook.list(cursor=cursor, limit=500)
+        keys += [note.key for note in page.lines]
+        cursor = page.cursor
+        if cursor is None:
+            break
+    return keys
+
+
+def _ids_beginning(digits: str, first: int, last: int) -> tuple[list[str], int]:
+    """Numbers from first to last whose decimal form begins so, smallest first, and their count."""
+    if not digits:
+        return [
+            str(number) for number in range(first, min(last, first + MOST_COMPLETIONS - 1) + 1)
+        ], last - first + 1
+    if digits.startswith("0"):
+        return [], 0
+    found: list[str] = []
+    total = 0
+    low, high = int(digits), int(digits)
+    while low <= last:
+        begin, end = max(low, first), min(high, last)
+        if begin <= end:
+            total += end - begin + 1
+            found += [
+                str(number)
+                for number in range(begin, min(end, begin + MOST_COMPLETIONS - len(found) - 1) + 1)
+            ]
+        low, high = low * 10, high * 10 + 9
+    return found, total
