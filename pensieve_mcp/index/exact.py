@@ -22,7 +22,7 @@ _QUOTED = re.compile(r'"([^"]*)"|([^,，、]+)')
 
 @dataclass(frozen=True, slots=True)
 class LiteralPlace:
-    """A literal found by scanning: where in the document's text, and the passage that holds its first character."""
+    """A literal found by scanning: its offset in the document's text, and the passage with its first character."""
 
     passage_id: int
     document_id: int
@@ -32,8 +32,8 @@ class LiteralPlace:
 LiteralScan = Callable[[str, Sequence[int] | None, Callable[[], bool]], Iterator[LiteralPlace]]
 """`scan(literal, documents, late)`: all places of a literal in the texts of these documents (None: of all).
 
-The literal comes folded by `fields.fold_literal`; the scan folds what it compares in the same way. It looks at
-`late()` often and ends when that is true. Given to `Index.open` by whoever owns the texts.
+The literal comes folded by `fields.fold_literal`; the scan folds what it compares in the same way. It looks
+at `late()` often and ends when that is true. Given to `Index.open` by whoever owns the texts.
 """
 
 
@@ -48,7 +48,7 @@ class Found:
 
 
 def literals(query: str) -> tuple[str, ...]:
-    """Keywords of a query: parted by commas, blanks around them dropped; `"a, b"` in quotes is one keyword."""
+    """Keywords of a query: parted by commas, blanks around them dropped; `"a, b"` in quotes is one."""
     found: dict[str, None] = {}
     for match in _QUOTED.finditer(query):
         text = match.group(1) if match.group(1) is not None else match.group(2).strip()
@@ -81,11 +81,8 @@ def search(
 
     for literal in folded:
         proposed = index.holding(literal, under=under)
-        if texts is not None:
-            done = _verify(literal, proposed, texts, counts, documents, late)
-        else:
-            done = False
-        whole = done and proposed.complete
+        whole = texts is not None and _verify(literal, proposed, texts, counts, documents, late)
+        whole = whole and proposed.complete
         if scan is not None and not late():
             whole = _scan(index, literal, proposed, under, scan, counts, documents, late) or whole
             whole = whole and not late()

@@ -10,9 +10,9 @@ file decides *which* texts need which field, with cheap gates, so that plain Eng
 | `body` | the words, unspaced scripts taken out | no Cyrillic, Greek or Arabic letters |
 | `world` | the same, stemmed for four scripts | such letters |
 | `prefix` | first five letters of each word | Latin letters beyond ASCII |
-| `grams` | 2-grams and single characters of Han, Kana, Hangul; 3-grams of Thai, Lao, Khmer, Burmese | such letters |
+| `grams` | 2-grams and singles of Han, Kana, Hangul; 3-grams of Thai, Lao, Khmer, Burmese | such letters |
 | `parts` | parts of camelCase, snake_case and ACRONYMWords | such words |
-| `marks` | words with signs as a whole: `c++`, `#tag`, `a=b`, `50%`, `foo@bar.com`, `2026.4.10`, `multi-agent` | such words |
+| `marks` | words with signs, whole: `c++ #tag a=b 50% foo@bar.com 2026.4.10 multi-agent` | such words |
 | `about` | words of title, heading and path | always, short, small weight |
 """
 
@@ -115,6 +115,12 @@ def pieces(run: str) -> tuple[list[str], list[str]]:
     if _IS_SOUTH_EAST.match(run):
         return ([run] if len(run) <= 3 else [run[i : i + 3] for i in range(len(run) - 2)]), []
     return [run[i : i + 2] for i in range(len(run) - 1)], list(run)
+
+
+def sure_grams(run: str) -> list[str]:
+    """The n-grams that every longer run around this one has as well; none for a run that is too short."""
+    several, _ = pieces(run)
+    return [gram for gram in several if len(gram) == (3 if _IS_SOUTH_EAST.match(run) else 2)]
 
 
 def grams(text: str) -> str:

@@ -16,7 +16,7 @@ LEXICAL_WEIGHT_TRUE = 0.6  # beside vectors of MiniLM
 
 @dataclass(frozen=True, slots=True)
 class Fused:
-    """One passage with both sides: `lexical` is BM25 over its bound, `dense` a cosine; 0 where a side has none."""
+    """One passage with both sides: `lexical` is BM25 over its bound, `dense` a cosine; 0 where one has none."""
 
     passage_id: int
     score: float
@@ -27,8 +27,8 @@ class Fused:
 def lexical_weight(true_share: float, script_weight: float) -> float:
     """The weight of the lexical side; the dense side has the rest.
 
-    `true_share` (0..1) is how much of the vectors are MiniLM's own, `script_weight` (0..1) how well the encoder
-    knows the script of the question: at 0 the dense side is left out.
+    `true_share` (0..1) is how much of the vectors are MiniLM's own, `script_weight` (0..1) how well the
+    encoder knows the script of the question: at 0 the dense side is left out.
     """
     weight = LEXICAL_WEIGHT_STATIC + (LEXICAL_WEIGHT_TRUE - LEXICAL_WEIGHT_STATIC) * true_share
     return 1.0 - (1.0 - weight) * script_weight
@@ -80,8 +80,8 @@ def rerank(head: Sequence[Fused], cosines: Mapping[int, float], rest: Sequence[F
 def interleave(lists: Sequence[Sequence[Fused]], limit: int) -> list[Fused]:
     """Several questions' lists as one: the first of each, the second of each, and so on.
 
-    Each passage stands once, where it first comes up, with its best score over all questions. Sorting by score
-    instead would let the question with the commonest words fill the list.
+    Each passage stands once, where it first comes up, with its best score over all questions. Sorting by
+    score instead would let the question with the commonest words fill the list.
     """
     if len(lists) == 1:
         return list(lists[0][:limit])

@@ -1,4 +1,4 @@
-"""Where a passage answers: up to three short stretches of its text. Pure: text and folded terms in, spans out.
+"""Where a passage answers: up to three short stretches of it. Pure: text and folded terms in, spans out.
 
 Terms are what the index searched by (stems, character pairs, words with signs), so a word is met by its
 beginning, and unspaced scripts by substring. Spans are code points of the passage as given.
@@ -26,7 +26,7 @@ _CLUSTER = re.compile("(?s:.)[\u0300-\u036f\u3099\u309a\u1160-\u11ff]*")
 
 @dataclass(frozen=True, slots=True)
 class Highlight:
-    """[start, end) of the passage, the text there, and the spans of the words that were met (same offsets)."""
+    """[start, end) of the passage, the text there, and the spans of the words met (same offsets)."""
 
     start: int
     end: int
@@ -143,7 +143,7 @@ def _windows(text: str, longest: int, met: Sequence[_Met]) -> list[tuple[int, in
 
 
 def _cut(text: str, start: int, end: int, longest: int, met: Sequence[_Met]) -> list[tuple[int, int]]:
-    """A long sentence as windows at word borders; the first begins so that the first met word stands inside."""
+    """A long sentence as windows at word borders; the first begins so that the first met word is inside."""
     found: list[tuple[int, int]] = []
     inside = [one for one in met if start <= one.start < end]
     if inside and inside[0].start - start > longest // 2:

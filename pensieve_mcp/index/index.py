@@ -28,7 +28,6 @@ from pensieve_mcp.index.question import Asked
 from pensieve_mcp.index.types import (
     Mode,
     PassageHit,
-    PassageRecord,
     PassageTexts,
     SearchAnswer,
     SearchRequest,
@@ -281,7 +280,8 @@ class Index:
         hits = tuple(
             PassageHit(one.passage_id, documents[one.passage_id], one.score, min(one.lexical, 1.0), one.dense)
             for one in fused
-            if one.passage_id in documents  # removed since the vectors were written, or moved out of `under`
+            # Absent ones were removed since the vectors were written, or moved out of `under`.
+            if one.passage_id in documents and (one.score > 0 or one.lexical > 0)
         )
         for one in asked:
             notes += one.notes
@@ -305,17 +305,18 @@ class Index:
     ) -> tuple[str, ...]:
         """Sentences on how far the words matched; returns near spellings."""
         suggested: list[str] = []
-        for one, found in zip(asked, matches, strict=True):
+        for number, (one, found) in enumerate(zip(asked, matches, strict=True), 1):
+            of = f"Question {number}: " if len(asked) > 1 else ""
             if not one.words:
-                notes.append("The question holds no letters or digits; mode exact finds signs.")
+                notes.append(f"{of}The question holds no letters or digits; mode exact finds signs.")
                 continue
-            if len(one.words) > 1 and found.total and not found.with_all:
-                notes.append("No passage holds all of the words; these hold some.")
-            elif 0 < found.with_all < min(found.total, 10):
-                noun = "passage holds" if found.with_all == 1 else "passages hold"
-                notes.append(f"{found.with_all} {noun} all of the words, the rest some of them.")
             if not found.total:
-                notes.append("No passage holds any of the words.")
+                notes.append(f"{of}No passage holds any of the words.")
+            elif len(one.words) > 1 and not found.with_all:
+                notes.append(f"{of}No passage holds all of the words; these hold some.")
+            elif found.with_all < min(found.total, 10):
+                noun = "passage holds" if found.with_all == 1 else "passages hold"
+                notes.append(f"{of}{found.with_all} {noun} all of the words, the rest some of them.")
             if one.unknown:
                 near = suggestions.near_words(self._lexical, one, self._texts)
                 suggested += near
@@ -371,11 +372,7 @@ class Index:
         if not self._in_step():
             return "The vectors are of another commit than the words; words alone were searched."
         if not int(self._vectors.stats().get("passages", 0)):
-            return (
-                self._base.failure
-                and f"No vectors: {self._base.failure}"
-                or "There are no vectors yet; words alone were searched."
-            )
+            return "There are no vectors yet; words alone were searched."
         left = max(0.0, deadline - time.monotonic())
         encoder = self._base.get(min(ENCODER_PATIENCE_SECONDS, left / 2))
         if encoder is None:
@@ -439,11 +436,9 @@ class Index:
         return fusion.rerank(head, cosines, rest)
 
     def _script_weight(self, query: str) -> float:
-        if self.encoder_spec not in (STATIC, TRUE):
-            return 1.0  # a model somebody chose is trusted with every script
-        from pensieve_mcp.index.encoders import script_weight
-
-        return script_weight(query)
+        """How far the encoder knows the question's script; a model somebody chose is trusted with every one."""
+        weigh = getattr(self._base.get(None), "script_weight", None)
+        return 1.0 if weigh is None else float(weigh(query))
 
     def _allowed(self, under: tuple[str, ...]) -> frozenset[int] | None:
         if not under:

@@ -1,9 +1,9 @@
 """The lexical side of the index: BM25 over passages, in a folder that tantivy keeps.
 
 tantivy is known to this file only. It learns passages field by field (`fields.py`) and stores no text.
-Questions are analysed by the same code and built from terms by hand, never by a syntax parser, so no string
-can be a syntax error (complaints basic-memory: `NOT foo`; the FTS5 family: `a=b`, `50%`). Fusing, exact search
-and highlights are others' business.
+Questions are analysed by the same code (`question.py`) and built from terms by hand, never by a syntax parser,
+so no string can be a syntax error (complaints basic-memory: `NOT foo`; the FTS5 family: `a=b`, `50%`). Fusing,
+exact search and highlights are others' business.
 
 Stop words are indexed and left out of the question, unless it has nothing else: `"to be or not to be"` and
 `the who` are found, and phrases keep their words.
@@ -29,7 +29,7 @@ LONGEST_WORD_BYTES = 64
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """Passages that match, best first: all words before some words. `scores` are BM25, parallel to the ids."""
+    """Passages that match, best first: all words before some. `scores` are BM25, parallel to the ids."""
 
     passage_ids: tuple[int, ...] = ()
     document_ids: tuple[int, ...] = ()
@@ -155,7 +155,7 @@ class LexicalIndex:
 
         Raises IndexMismatch when it is not there (read only) or has other fields, StorageError when damaged.
         """
-        from tantivy import Index, Tokenizer  # noqa: F401  (Tokenizer: fail here, not at the first search)
+        from tantivy import Index
 
         exists = (folder / "meta.json").exists()
         if not exists:
@@ -168,11 +168,11 @@ class LexicalIndex:
             folder.mkdir(parents=True, exist_ok=True)
         with worded(folder):
             if exists:
-                wanted = _field_names(_schema_json(folder))
-                if wanted is not None and wanted != _FIELDS:
+                names = _field_names(folder)
+                if names != _FIELDS:
                     raise IndexMismatch(
                         f"The word index in {folder} was made by another version (its fields differ: "
-                        f"{', '.join(sorted(wanted ^ _FIELDS)) or 'order'}).",
+                        f"{', '.join(sorted(names ^ _FIELDS))}).",
                         hint="Build the index again; the documents are untouched.",
                     )
                 handle = Index.open(str(folder))
@@ -316,11 +316,6 @@ class LexicalIndex:
                 clauses.append((_occur().Must, _query().term_query(schema, "grams", gram)))
         return _query().boolean_query(clauses)
 
-    def with_phrases(self, asked: Asked, *, under: Sequence[str] = ()) -> int:
-        """How many passages hold all quoted phrases."""
-        with worded(self.folder):
-            return self._run(self._within(self._musts(asked, under), _query().all_query()), 1)[3]
-
     def documents_under(self, under: Sequence[str]) -> frozenset[int]:
         """Ids of the documents below any of these paths; may hold a few that lately moved away."""
         found: set[int] = set()
@@ -357,48 +352,55 @@ class LexicalIndex:
         plain = self._analyzers.plain.analyze(spaced)
         first = 1 if spaced[:1].isalnum() else 0
         last = len(plain) - (1 if spaced[-1:].isalnum() else 0)
-        runs = [fields.pieces(run) for run in (() if text.isascii() else fields.runs(text))]
-        grams = [gram for several, single in runs for gram in (several or single) if len(gram) != 2 or single]
         inner = plain[first:last] if first < last else []
-        longest_ok = all(len(word.encode()) < LONGEST_WORD_BYTES // 2 for word in spaced.split())
-        complete = bool(inner or grams) and longest_ok
+        runs = [fields.sure_grams(run) for run in (() if text.isascii() else fields.runs(text))]
+        long = any(len(word.encode()) >= LONGEST_WORD_BYTES // 2 for word in spaced.split())
+        whole = list(dict.fromkeys(gram for run in runs for gram in run))
+        complete = bool(inner or whole) and not long
+        below = [self._below(under)] if under else []
         with worded(self.folder):
-            schema = self._handle.schema
             if complete:
-                clauses = [
-                    (_occur().Must, _query().term_query(schema, "grams", gram))
-                    for gram in dict.fromkeys(grams)
-                ]
-                if inner:
-                    clauses.append((_occur().Must, self._phrase(inner)))
-            elif plain:
-                clauses = [(_occur().Must, self._phrase([word])) for word in dict.fromkeys(plain[:MAX_WORDS])]
+                must = [self._form("grams", gram) for gram in whole]
+                must += [self._phrase(inner)] if inner else []
             else:
+                must = [self._phrase([word]) for word in dict.fromkeys(plain[:MAX_WORDS])]
+            if not must:
                 return Candidates()
-            query = self._within([self._below(under)] if under else [], _query().boolean_query(clauses))
-            passages, documents, _, count = self._run(query, limit)
-            rarest = None
-            if complete and (inner or grams):
-                query = self._within([self._below(under)] if under else [], self._rarest_of(inner, grams))
-                _, near, _, many = self._run(query, limit)
-                rarest = tuple(dict.fromkeys(near)) if many <= limit else None
-        return Candidates(passages, documents, complete and count <= limit, rarest)
+            query = _query().boolean_query([(_occur().Must, one) for one in must])
+            passages, documents, _, count = self._run(self._within(below, query), limit)
+            near = self._near_documents(inner, runs, len(literal), below, limit) if complete else None
+        return Candidates(passages, documents, complete and count <= limit, near)
 
-    def _rarest_of(self, words: Sequence[str], grams: Sequence[str]) -> Any:
-        schema, count = self._handle.schema, self._searcher.doc_freq
-        best: tuple[int, list[tuple[str, str]]] | None = None
-        for word in words:
-            both = [("body", self._stem(word)), ("world", self._stem(word, world=True))]
-            often = sum(count(*one) for one in both)
-            if best is None or often < best[0]:
-                best = (often, both)
-        for gram in grams:
-            if best is None or count("grams", gram) < best[0]:
-                best = (count("grams", gram), [("grams", gram)])
-        assert best is not None
-        return _query().boolean_query(
-            [(_occur().Should, _query().term_query(schema, *one)) for one in best[1]]
-        )
+    def _near_documents(
+        self, words: Sequence[str], runs: Sequence[Sequence[str]], chars: int, below: list[Any], limit: int
+    ) -> tuple[int, ...] | None:
+        """Documents with any of the rarest pieces of a literal, pieces that do not overlap, so that a border of
+        passages which cuts one piece leaves another whole; None when there are too few pieces or too many hits."""
+        wanted = 2 if chars <= 200 else 4
+        count = self._searcher.doc_freq
+        pieces: list[tuple[int, int, int, list[tuple[str, str]]]] = []  # how often, run, place, forms
+        for place, word in enumerate(words):
+            forms = [("body", self._stem(word)), ("world", self._stem(word, world=True))]
+            pieces.append((sum(count(*one) for one in forms), -1, place * 3, forms))
+        for number, run in enumerate(runs):
+            pieces += [
+                (count("grams", gram), number, place, [("grams", gram)]) for place, gram in enumerate(run)
+            ]
+        pieces.sort(key=lambda piece: piece[:3])
+        chosen: list[tuple[int, int, int, list[tuple[str, str]]]] = []
+        for piece in pieces:
+            if all(piece[1] != other[1] or abs(piece[2] - other[2]) >= 3 for other in chosen):
+                chosen.append(piece)
+            if len(chosen) == wanted:
+                break
+        if len(chosen) < wanted:
+            return None
+        forms = [(_occur().Should, self._form(*form)) for piece in chosen for form in piece[3]]
+        _, documents, _, many = self._run(self._within(below, _query().boolean_query(forms)), limit)
+        return tuple(dict.fromkeys(documents)) if many <= limit else None
+
+    def _form(self, name: str, form: str) -> Any:
+        return _query().term_query(self._handle.schema, name, form)
 
     def _stem(self, word: str, *, world: bool = False) -> str:
         stems = (self._analyzers.world if world else self._analyzers.english).analyze(word)
@@ -425,7 +427,8 @@ class LexicalIndex:
         for cut in range(3, min(len(word), 40) - 2):
             halves = word[:cut], word[cut:]
             known = min(count("body", self._stem(half)) for half in halves)
-            best = max(best, (known, " ".join(halves)))
+            if known:
+                best = max(best, (known, " ".join(halves)))
         return best[1]
 
     def same_word(self, one: str, other: str) -> bool:
@@ -453,7 +456,7 @@ class Candidates:
 
 
 class LexicalWriter:
-    """Adds and removes passages; nothing is seen before `commit`. Dropping it without commit loses the rest."""
+    """Adds and removes passages; nothing is seen before `commit`, and what comes after the last one is lost."""
 
     def __init__(self, index: LexicalIndex, handle: Any, writer: Any) -> None:
         self._index = index
@@ -475,14 +478,19 @@ class LexicalWriter:
         return number
 
     def remove_documents(self, document_ids: Iterable[int]) -> None:
-        with worded(self._index.folder):
-            for document_id in document_ids:
-                self._writer.delete_documents_by_term("document", document_id)
+        self._delete("document", list(document_ids))
+
+    def _delete(self, name: str, numbers: list[int]) -> None:
+        # Not delete_documents_by_term: given a Python int it looks for a signed number and finds nothing.
+        if numbers:
+            with worded(self._index.folder):
+                wanted = _query().term_set_query(self._handle.schema, name, numbers)
+                self._writer.delete_documents_by_query(wanted)
 
     def commit(self, generation: int) -> None:
         """Make all of it visible at once, under this number (greater than 0)."""
+        self._delete("marker", [1])
         with worded(self._index.folder):
-            self._writer.delete_documents_by_term("marker", 1)
             self._writer.add_json(json.dumps({"marker": 1, "generation": generation}))
             self._writer.commit()
         self._index.refresh()
@@ -514,23 +522,19 @@ def _line(record: PassageRecord) -> str:
     return json.dumps(found, ensure_ascii=False)
 
 
-_FIELDS = frozenset(
-    "passage document generation marker dirs place body world parts prefix grams marks about".split()
-)
+_NUMBERS = ("passage", "document", "generation", "marker")
+_PLACES = ("dirs", "place")
+_TEXTS = ("body", "world", "parts", "prefix", "grams", "marks", "about")
+_FIELDS = frozenset((*_NUMBERS, *_PLACES, *_TEXTS))
 
 
-def _schema_json(folder: Path) -> Any:
+def _field_names(folder: Path) -> frozenset[str]:
+    """The names in tantivy's own description of the index. Raises ValueError, worded by the caller."""
     try:
-        return json.loads((folder / "meta.json").read_text("utf-8"))
-    except ValueError as error:
+        schema = json.loads((folder / "meta.json").read_text("utf-8"))["schema"]
+        return frozenset(str(one["name"]) for one in schema)
+    except (ValueError, LookupError, TypeError) as error:
         raise ValueError(f"meta.json is damaged ({error})") from None
-
-
-def _field_names(meta: Any) -> frozenset[str] | None:
-    schema = meta.get("schema") if isinstance(meta, dict) else None
-    if not isinstance(schema, list):
-        return None
-    return frozenset(str(one.get("name")) for one in schema if isinstance(one, dict))
 
 
 _loaded: dict[str, Callable[..., Any]] = {}
