@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pensieve_mcp.errors import StorageError
@@ -153,6 +154,31 @@ def translating(path: Path) -> Iterator[None]:
         raise translated from error
 
 
+class _WithoutArrays:
+    """sqlite-utils imports numpy and pandas where they are installed, to store their numbers. We store none,
+    and listing notes must not wait for them: for the thread that imports sqlite-utils they do not exist."""
+
+    def __init__(self) -> None:
+        self._thread = threading.get_ident()
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        if name in ("numpy", "pandas") and threading.get_ident() == self._thread:
+            raise ModuleNotFoundError(f"{name} is not needed here", name=name)
+
+
+def _sqlite_utils() -> ModuleType:
+    if "sqlite_utils" not in sys.modules:
+        finder = _WithoutArrays()
+        sys.meta_path.insert(0, finder)
+        try:
+            import sqlite_utils
+        finally:
+            sys.meta_path.remove(finder)
+    import sqlite_utils
+
+    return sqlite_utils
+
+
 def _connection(db: Database) -> Connection:
     conn = db.conn
     if not isinstance(conn, Connection):
@@ -235,8 +261,7 @@ def open_database(path: Path, *, read_only: bool = False, precious: bool = False
     only survive a crash of the process unharmed. Use one connection from one thread at a time.
     Raises StorageError when it is missing, locked, damaged, not a database or may not be opened.
     """
-    from sqlite_utils import Database
-
+    sqlite_utils = _sqlite_utils()
     if read_only and not path.is_file():
         raise StorageError(
             f"{path} does not exist.",
@@ -274,7 +299,8 @@ def open_database(path: Path, *, read_only: bool = False, precious: bool = False
                 )
             conn.execute(f"PRAGMA journal_size_limit = {JOURNAL_LIMIT_BYTES}")
         # Plugins of sqlite-utils are other people's code: they have no business in a user's notebook.
-        return Database(conn, recursive_triggers=False, execute_plugins=False)
+        db: Database = sqlite_utils.Database(conn, recursive_triggers=False, execute_plugins=False)
+        return db
     except BaseException:
         conn.close()
         raise

@@ -167,7 +167,8 @@ def put_note(db: Database, note: Note, action: Action) -> None:
     note_id = db.conn.execute(
         "INSERT INTO notes (key, folded, revision, deleted, created_at, updated_at) "
         "VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (key) "
-        "DO UPDATE SET revision = excluded.revision, deleted = excluded.deleted, updated_at = excluded.updated_at RETURNING id",
+        "DO UPDATE SET revision = excluded.revision, deleted = excluded.deleted, "
+        "updated_at = excluded.updated_at RETURNING id",
         (note.key, folded(note.key), note.revision, deleted, note.created, note.updated),
     ).fetchone()[0]
     db.conn.execute(
