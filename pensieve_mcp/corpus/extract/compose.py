@@ -40,6 +40,9 @@ def compose(
             continue
         last = units[-1] if units else None
         new_unit = last is None or (last.kind, last.ordinal) != (piece.kind, piece.ordinal)
+        if at >= limits.document_chars:
+            cut = True
+            break
         if new_unit and last is not None and not texts[-1].endswith("\n"):
             texts.append("\n")
             at += 1
