@@ -136,9 +136,9 @@ class Index:
 
     @property
     def generation(self) -> int:
-        """The number given to the last commit that is seen; 0 for an empty index."""
+        """The number of the last commit that is whole; 0 for an empty index."""
         self._refresh()
-        return self._lexical.generation
+        return min(self._lexical.generation, self._vectors_generation())
 
     def fingerprint(self) -> str:
         """All that shaped the index. Another fingerprint means that it must be built again."""
@@ -381,7 +381,10 @@ class Index:
             return "The encoder is still loading; words alone were searched. Asking again will use it."
         made_with = self._state.get("encoder")
         if made_with and made_with != encoder.name:
-            return f"The vectors were made by {made_with}, not by {encoder.name}; words alone were searched until a rebuild."
+            return (
+                f"The vectors were made by {made_with}, not by {encoder.name}; "
+                "words alone are searched until a rebuild."
+            )
         return ""
 
     def _question_vector(self, query: str, notes: list[str]) -> tuple[NDArray[np.float32], bool]:
@@ -520,7 +523,33 @@ class Index:
                 cancel=cancel,
             )
         finally:
+            self._vectors.discard()
             lock.close()
+
+    def fill(self, texts: PassageTexts) -> int:
+        """Give passages that have no vector one; returns how many. They lack one after their encoder failed.
+
+        Raises BackendError when it fails again, StorageError while another process writes.
+        """
+        self._refresh()
+        encoder = self._base.get(None)
+        if encoder is None:
+            raise BackendError(
+                f"The encoder could not be loaded: {self._base.failure}", hint="Words are searched meanwhile."
+            )
+        lock = self._lexical.writer()
+        try:
+            places = self._lexical.all_passages()
+            number = upgrading.fill(
+                self._vectors, encoder, texts, places, generation=self._lexical.generation
+            )
+        finally:
+            self._vectors.discard()
+            lock.close()
+        if number and self._state.get("encoder") is None:
+            self._state["encoder"] = encoder.name
+            _write_state(self.folder, self._state)
+        return number
 
 
 def _by_words(asked: Asked, found: Matches) -> list[fusion.Fused]:

@@ -341,6 +341,13 @@ class LexicalIndex:
             passages, documents, _, _ = self._run(wanted, len(passage_ids) + 1)
         return dict(zip(passages, documents, strict=True))
 
+    def all_passages(self) -> dict[int, int]:
+        """Every passage id with its document id."""
+        with worded(self.folder):
+            passages, documents, _, _ = self._run(_query().all_query(), max(1, int(self._searcher.num_docs)))
+        pairs = zip(passages, documents, strict=True)
+        return {passage: document for passage, document in pairs if passage is not None}
+
     def holding(self, literal: str, *, under: Sequence[str] = (), limit: int = 2_000) -> Candidates:
         """Passages that may hold this literal text, by the words in it.
 

@@ -8,7 +8,7 @@ committed batch by batch, so stopping, or being killed, costs one batch.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pensieve_mcp.index.types import Encoder, PassageTexts
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 WINDOW_CHARS = 250
 ENCODED_AT_ONCE = 4  # texts; larger batches only cost memory
 COMMITTED_AT_ONCE = 64  # passages
+FILLED_AT_ONCE = 256
 
 
 def windows(text: str) -> list[str]:
@@ -49,7 +50,7 @@ def upgrade(
 ) -> bool:
     """True when no passage is left. The caller holds the write lock. Raises BackendError, StorageError."""
     ends = time.monotonic() + seconds
-    for batch in _batches(vectors.pending("upgraded")):
+    for batch in _batches(vectors.pending("upgraded"), COMMITTED_AT_ONCE):
         given = texts(batch)
         ids: list[int] = []
         parts: list[str] = []
@@ -70,6 +71,34 @@ def upgrade(
     return True
 
 
-def _batches(passage_ids: Sequence[int]) -> Iterator[Sequence[int]]:
-    for start in range(0, len(passage_ids), COMMITTED_AT_ONCE):
-        yield passage_ids[start : start + COMMITTED_AT_ONCE]
+def fill(
+    vectors: VectorStore,
+    encoder: Encoder,
+    texts: PassageTexts,
+    places: Mapping[int, int],
+    *,
+    generation: int,
+) -> int:
+    """Vectors for those of `places` (passage to document) that have none; returns how many were made.
+
+    The caller holds the write lock. Raises BackendError, StorageError.
+    """
+    import numpy as np
+
+    passages = list(places)
+    # A passage without a vector has cosine 0 to anything; a slanted question makes a chance 0 unlikely.
+    slanted = np.linspace(1.0, 2.0, encoder.dim, dtype=np.float32)
+    have = vectors.cosines(slanted / np.linalg.norm(slanted), passages) if passages else []
+    missing = [passage for passage, cosine in zip(passages, have, strict=True) if cosine == 0.0]
+    for batch in _batches(missing, FILLED_AT_ONCE):
+        given = texts(batch)
+        made = encoder.documents([given.get(passage, "") for passage in batch])
+        vectors.add(batch, [places[passage] for passage in batch], made)
+    if missing:
+        vectors.commit(generation)
+    return len(missing)
+
+
+def _batches(passage_ids: Sequence[int], size: int) -> Iterator[Sequence[int]]:
+    for start in range(0, len(passage_ids), size):
+        yield passage_ids[start : start + size]

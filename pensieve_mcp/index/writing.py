@@ -1,12 +1,13 @@
 """Writing the index: words and static vectors in the same pass, one generation for both.
 
-The order of a commit is words, vectors. A process killed between the two leaves words that are found and
-vectors of another generation, which readers leave out until the next commit.
+The order of a commit is words, vectors. A process killed between the two leaves words that are found, and
+vectors of the generation before, which readers leave out; `Index.generation` then tells the older number, so
+that whoever builds does the last batch again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,12 @@ class IndexWriter:
     """
 
     def __init__(
-        self, lexical: LexicalIndex, vectors: VectorStore, encoder: Loading, state: dict[str, Any], save: Any
+        self,
+        lexical: LexicalIndex,
+        vectors: VectorStore,
+        encoder: Loading,
+        state: dict[str, Any],
+        save: Callable[[dict[str, Any]], None],
     ) -> None:
         self._lexical: LexicalWriter = lexical.writer()
         self._index = lexical
@@ -102,6 +108,8 @@ class IndexWriter:
         self._vectors.commit(generation)
 
     def close(self) -> None:
+        """Give the lock back. What was not committed is lost."""
+        self._vectors.discard()
         self._lexical.close()
 
     def __enter__(self) -> IndexWriter:
