@@ -245,9 +245,10 @@ def _connect(path: Path, flags: str, precious: bool) -> Connection:
     conn.path = path
     try:
         conn.execute("PRAGMA foreign_keys = ON")
-        conn.execute(f"PRAGMA synchronous = {'FULL' if precious else 'NORMAL'}")
-        if precious:
-            conn.execute("PRAGMA secure_delete = ON")  # purged text must not stay in free pages
+        if "mode=rw" in flags:  # these look into the file, which a folder without write permission forbids
+            conn.execute(f"PRAGMA synchronous = {'FULL' if precious else 'NORMAL'}")
+            if precious:
+                conn.execute("PRAGMA secure_delete = ON")  # purged text must not stay in free pages
     except BaseException:
         conn.close()
         raise
