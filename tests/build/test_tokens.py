@@ -29,8 +29,24 @@ SAMPLES = {
 
 def test_the_counter_counts_as_it_did():
     """A change here means another COUNTER name, since stored chunk borders would no longer be ours."""
-    assert snapshot('script-2') == COUNTER
-    assert {name: count_tokens(text) for name, text in SAMPLES.items()} == snapshot({'prose': 20, 'code': 25, 'json': 25, 'german': 22, 'russian': 13, 'chinese': 17, 'japanese': 13, 'arabic': 12, 'hindi': 19, 'special': 8, 'emoji': 5, 'one': 1, 'empty': 0})
+    assert snapshot("script-2") == COUNTER
+    assert {name: count_tokens(text) for name, text in SAMPLES.items()} == snapshot(
+        {
+            "prose": 20,
+            "code": 25,
+            "json": 25,
+            "german": 22,
+            "russian": 13,
+            "chinese": 17,
+            "japanese": 13,
+            "arabic": 12,
+            "hindi": 19,
+            "special": 8,
+            "emoji": 5,
+            "one": 1,
+            "empty": 0,
+        }
+    )
 
 
 @given(st.text())
