@@ -40,7 +40,7 @@ _ENGLISH = (
     "the of and to in a is that for it as was with be by on not he his but at are this have from or had an they "
     "which one you were her all she there would their we him been has when who will more no if out so said what "
     "up its about into than them can only other new some could time these two may then do first any my now such"
-).split()
+).split()  # noqa: SIM905
 
 
 def vocabulary(draw: random.Random) -> list[str]:

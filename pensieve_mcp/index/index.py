@@ -241,8 +241,10 @@ class Index:
         )
         if found.late:
             notes.append("The time ran out: there may be more places than these.")
-        elif not found.complete and not found.hits:
-            notes.append("Whole words were looked for; parts of words may still stand somewhere.")
+        elif not found.complete:
+            notes.append("Whole words inside single passages were looked for; there may be other places.")
+        elif not found.hits:
+            notes.append("Nothing that is indexed holds this as it stands.")
         hits = tuple(PassageHit(passage, document, score, score) for passage, document, score in found.hits)
         suggested: tuple[str, ...] = ()
         if not hits and not found.late:
@@ -286,6 +288,8 @@ class Index:
         for one in asked:
             notes += one.notes
         suggested = self._explain(asked, matches, notes)
+        if not hits and not notes:
+            notes.append("No passage is near to that.")
         total = max((found.total for found in matches), default=0)
         show = tuple(dict.fromkeys(term for one in asked for term in one.show))
         return SearchAnswer(hits, total, used, tuple(dict.fromkeys(notes)), suggested, show)
