@@ -376,7 +376,7 @@ class Ledger:
         if isinstance(ref, MessageRef):
             ref = ref.host if ref.host is not None else ref.number or 0
         column = "m.number" if isinstance(ref, int) else "m.handle"
-        value = ref if isinstance(ref, int) else ref.lower()
+        value = ref if isinstance(ref, int) else _storable(ref.strip().lower())
         found = (
             self._where(f"{column} = ?", value) if not isinstance(value, int) or abs(value) < 2**63 else []
         )
