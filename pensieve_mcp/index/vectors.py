@@ -1,0 +1,462 @@
+"""The vectors of all passages on disk: written by one process, searched by any number of others.
+
+Segments are mapped, not loaded; a commit adds a segment, marks dead rows and replaces the manifest in one
+step, so readers see whole commits and a killed writer leaves the last one. A passage has one vector of the
+static table, later one or several better ones (`kind="upgraded"`, the best counts). Files:
+`vector_segments.py`, `vector_files.py`; searching: `vector_scan.py`. There are no coarse lists: codes first
+take 20 ms on a million vectors, so lists would pay from several millions on.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pensieve_mcp.errors import IndexMismatch, StorageError
+from pensieve_mcp.index.vector_files import (
+    Manifest,
+    WriteLock,
+    manifest_stamp,
+    read_manifest,
+    sweep,
+    write_manifest,
+)
+from pensieve_mcp.index.vector_scan import score_rows, search_segments
+from pensieve_mcp.index.vector_segments import (
+    BASE,
+    UPGRADED,
+    Rows,
+    Segment,
+    joined,
+    open_segment,
+    quantised,
+    write_dead,
+    write_segment,
+)
+
+Kind = Literal["base", "upgraded"]
+KINDS = {"base": BASE, "upgraded": UPGRADED}
+
+DEAD_SHARE = 0.25  # a segment with more dead rows than this is written anew
+TIER_FACTOR = 8  # so many segments of about one size become one: each row is rewritten log8(n) times
+TIER_FIRST_ROWS = 256
+OPEN_TRIES = 20  # a reader's manifest may be replaced, and its files swept, while it opens them
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Snapshot:
+    """What is published; never changed, only replaced, so that searches on other threads keep theirs."""
+
+    manifest: Manifest
+    stamp: tuple[int, ...]
+    segments: tuple[Segment, ...]
+
+
+class VectorStore:
+    """Made by `VectorStore.open`. Searching is safe on any thread, also while one thread writes."""
+
+    def __init__(self, folder: Path, snapshot: Snapshot, *, read_only: bool, fingerprint: str) -> None:
+        self.folder = folder
+        self.read_only = read_only
+        self._fingerprint = fingerprint
+        self._snapshot = snapshot
+        self._changing = threading.RLock()
+        self._lock = WriteLock(folder)
+        self._pending: list[Rows] = []
+        self._pending_ids: set[int] = set()
+        self._killed: dict[str, NDArray[np.bool_]] = {}  # segment -> marks, the published ones included
+
+    @classmethod
+    def open(
+        cls,
+        folder: Path,
+        *,
+        read_only: bool = False,
+        fingerprint: str = "",
+        dim: int | None = None,
+    ) -> VectorStore:
+        """Open, or begin, the store in `folder`; one that does not exist is empty, at generation 0.
+
+        `fingerprint` (the encoder's name) and `dim` are compared with what is stored, when given. Raises
+        IndexMismatch with the reason, StorageError for damaged files.
+        """
+        snapshot = _load(folder)
+        _compare(folder, snapshot.manifest, fingerprint, dim)
+        return cls(folder, snapshot, read_only=read_only, fingerprint=fingerprint)
+
+    # -- reading -------------------------------------------------------------------------------------------
+
+    @property
+    def generation(self) -> int:
+        """The number of the last commit that is seen; 0 before the first."""
+        return self._snapshot.manifest.generation
+
+    @property
+    def fingerprint(self) -> str:
+        return self._snapshot.manifest.fingerprint
+
+    def refresh(self) -> bool:
+        """See what others have committed since; True when something changed. Costs one look at a file's
+        status when nothing did. Raises IndexMismatch when it was rebuilt with another encoder."""
+        if manifest_stamp(self.folder) == self._snapshot.stamp:
+            return False
+        with self._changing:
+            if self._lock.held:  # we are the writer; nobody else can have published
+                return False
+            snapshot = _load(self.folder)
+            _compare(self.folder, snapshot.manifest, self._fingerprint, None)
+            self._snapshot = snapshot
+        return True
+
+    def search(
+        self,
+        query_vector: NDArray[np.float32],
+        k: int,
+        *,
+        allowed_documents: Iterable[int] | NDArray[Any] | None = None,
+        deadline: float | None = None,
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Passage ids and cosines of the k nearest, best first, each passage once (its best vector counts).
+
+        `deadline` is a `time.monotonic()` value; what was not reached by then is missing. Up to 200,000 rows
+        are compared exactly (within int8: 0.005); above, one in a hundred after a first choice by 1-bit
+        codes. Raises IndexMismatch when the question has another number of dimensions.
+        """
+        segments, query = self._segments_for(query_vector)
+        allowed = None if allowed_documents is None else _documents(allowed_documents)
+        if k < 1 or not segments:
+            return np.zeros(0, np.int64), np.zeros(0, np.float32)
+        return search_segments(segments, query, k, allowed, deadline)
+
+    def cosines(self, query_vector: NDArray[np.float32], passage_ids: Sequence[int]) -> NDArray[np.float32]:
+        """Cosines of passages found by other means, in the order given; 0 where a passage has no vector."""
+        segments, query = self._segments_for(query_vector)
+        asked, places = np.unique(np.asarray(passage_ids, np.uint64), return_inverse=True)
+        best = np.full(len(asked), -np.inf, np.float32)
+        for segment in segments:
+            rows, owners = segment.rows_of(asked)
+            if len(rows):
+                np.maximum.at(best, owners, score_rows(segment, query, rows)[1])
+        best[np.isneginf(best)] = 0
+        found: NDArray[np.float32] = best[places]
+        return found
+
+    def pending(self, kind: Kind = "upgraded") -> list[int]:
+        """Passages that have no vector of this kind yet, newest ids first."""
+        wanted = KINDS[kind]
+        missing = [
+            np.unique(segment.passages[segment.live() & (segment.kinds < wanted)])
+            for segment in self._snapshot.segments
+        ]
+        return [int(one) for one in np.sort(np.concatenate(missing))[::-1]] if missing else []
+
+    def stats(self) -> dict[str, Any]:
+        """Counts of what is published; costs nothing."""
+        snapshot = self._snapshot
+        return {
+            "generation": snapshot.manifest.generation,
+            "sequence": snapshot.manifest.sequence,
+            "fingerprint": snapshot.manifest.fingerprint,
+            "dim": snapshot.manifest.dim,
+            "passages": sum(segment.passage_count for segment in snapshot.segments),
+            "upgraded": sum(segment.upgraded_count for segment in snapshot.segments),
+            "rows": sum(len(segment) - segment.dead_count for segment in snapshot.segments),
+            "dead_rows": sum(segment.dead_count for segment in snapshot.segments),
+            "segments": len(snapshot.segments),
+            "size_bytes": sum(segment.size_bytes for segment in snapshot.segments),
+        }
+
+    def _segments_for(self, vector: NDArray[np.float32]) -> tuple[tuple[Segment, ...], NDArray[np.float32]]:
+        snapshot = self._snapshot
+        query = np.asarray(vector, np.float32).reshape(-1)
+        if snapshot.segments and len(query) != snapshot.manifest.dim:
+            raise _other_dimensions(self.folder, snapshot.manifest.dim, len(query))
+        length = float(np.linalg.norm(query))
+        return snapshot.segments, query / np.float32(length) if length > 0 else query
+
+    # -- writing -------------------------------------------------------------------------------------------
+
+    def add(
+        self,
+        passage_ids: Sequence[int] | NDArray[Any],
+        document_ids: Sequence[int] | NDArray[Any],
+        vectors: NDArray[np.float32],
+    ) -> None:
+        """Vectors (n, dim) of new passages; an id given several times in one call has several vectors. A
+        passage that has vectors loses them. Seen after `commit`. Raises IndexMismatch (dimensions),
+        StorageError (busy)."""
+        self._begin(vectors)
+        with self._changing:
+            passages = np.asarray(passage_ids, np.uint64)
+            self._put(quantised(passages, np.asarray(document_ids, np.uint32), _floats(vectors), BASE))
+
+    def replace(
+        self,
+        passage_ids: Sequence[int] | NDArray[Any],
+        vectors: NDArray[np.float32],
+        kind: Kind = "upgraded",
+    ) -> int:
+        """Other vectors for passages that are there; an id may repeat (windows). Passages removed meanwhile
+        are passed over; returns how many were replaced. Raises as `add`."""
+        self._begin(vectors)
+        with self._changing:
+            passages = np.asarray(passage_ids, np.uint64)
+            asked = np.unique(passages)
+            owners = np.zeros(len(asked), np.uint32)
+            known = np.zeros(len(asked), bool)
+            for segment in self._with_marks():
+                rows, places = segment.rows_of(asked)
+                owners[places] = segment.documents[rows]
+                known[places] = True
+            for part in self._pending:
+                places = np.searchsorted(asked, part.passages)
+                here = places < len(asked)
+                here[here] = asked[places[here]] == part.passages[here]
+                owners[places[here]] = part.documents[here]
+                known[places[here]] = True
+            place = np.searchsorted(asked, passages)
+            kept = known[place]
+            if kept.any():
+                rows_kept = _floats(vectors)[kept]
+                self._put(quantised(passages[kept], owners[place][kept], rows_kept, KINDS[kind]))
+            return int(known.sum())
+
+    def remove_documents(self, document_ids: Iterable[int]) -> None:
+        """All vectors of these documents; unknown ids are passed over. Raises StorageError (busy)."""
+        gone = _documents(document_ids)
+        if not len(gone):
+            return
+        self._begin(None)
+        with self._changing:
+            for segment in self._snapshot.segments:
+                self._kill(segment, np.isin(segment.documents, gone))
+            self._pending = [part.kept(~np.isin(part.documents, gone)) for part in self._pending]
+            self._pending_ids = {int(one) for part in self._pending for one in part.passages}
+
+    def commit(self, generation: int) -> None:
+        """Publish all of it under this number, which may be the last one again (upgrades). Merges small and
+        half-dead segments. Raises StorageError when the disk fails; then nothing is published, and the
+        changes are kept for another try or `discard`."""
+        self._begin(None)
+        with self._changing:
+            try:
+                self._publish(generation)
+            except OSError as error:
+                raise StorageError(
+                    f"The vectors cannot be written to {self.folder}: {error}.",
+                    hint="Free some space on the disk or check its permissions; the last state is unharmed.",
+                ) from error
+            self._forget()
+
+    def discard(self) -> None:
+        """Drop what was not committed, and let others write."""
+        with self._changing:
+            self._forget()
+
+    close = discard
+
+    def _begin(self, vectors: NDArray[np.float32] | None) -> None:
+        with self._changing:
+            if self.read_only:
+                raise StorageError(
+                    f"The vectors in {self.folder} were opened for reading.",
+                    hint="Build the index from the process that owns it.",
+                    slug="read_only",
+                )
+            if not self._lock.held:
+                self._lock.acquire()
+                try:
+                    snapshot = _load(self.folder)
+                    _compare(self.folder, snapshot.manifest, self._fingerprint, None)
+                    sweep(self.folder, snapshot.manifest)
+                except BaseException:
+                    self._lock.release()
+                    raise
+                self._snapshot = snapshot
+            if vectors is None:
+                return
+            dim = int(np.asarray(vectors).shape[1])
+            pending_dim = self._pending[0].vectors.shape[1] if self._pending else dim
+            expected = self._snapshot.manifest.dim or pending_dim
+            if dim != expected:
+                raise _other_dimensions(self.folder, expected, dim)
+
+    def _forget(self) -> None:
+        self._pending, self._pending_ids, self._killed = [], set(), {}
+        self._lock.release()
+
+    def _put(self, rows: Rows) -> None:
+        """Pending rows; older ones of the same passages die."""
+        ids = {int(one) for one in rows.passages}
+        asked = np.array(sorted(ids), np.uint64)
+        if not ids.isdisjoint(self._pending_ids):
+            self._pending = [part.kept(~np.isin(part.passages, asked)) for part in self._pending]
+        for segment in self._snapshot.segments:
+            numbers, _ = segment.rows_of(asked)
+            if len(numbers):
+                mask = np.zeros(len(segment), bool)
+                mask[numbers] = True
+                self._kill(segment, mask)
+        self._pending.append(rows)
+        self._pending_ids |= ids
+
+    def _kill(self, segment: Segment, mask: NDArray[np.bool_]) -> None:
+        if mask.any():
+            marks = self._killed.get(segment.name)
+            self._killed[segment.name] = mask | (~segment.live() if marks is None else marks)
+
+    def _with_marks(self) -> list[Segment]:
+        """The published segments, as they will be after the commit."""
+        return [
+            replace(segment, dead=self._killed[segment.name]) if segment.name in self._killed else segment
+            for segment in self._snapshot.segments
+        ]
+
+    def _publish(self, generation: int) -> None:
+        manifest = self._snapshot.manifest
+        number = manifest.next_file
+        unchanged: list[Segment] = []
+        marked: list[Segment] = []
+        for segment in self._snapshot.segments:
+            dead = self._killed.get(segment.name)
+            if dead is None:
+                unchanged.append(segment)
+                continue
+            fresh = dead & segment.live()
+            gone = np.unique(segment.passages[fresh])
+            better = np.unique(segment.passages[fresh & (segment.kinds == UPGRADED)])
+            marked.append(
+                replace(
+                    segment,
+                    dead=dead,
+                    dead_file=None,
+                    dead_count=int(dead.sum()),
+                    passage_count=segment.passage_count - len(gone),
+                    upgraded_count=segment.upgraded_count - len(better),
+                )
+            )
+        rows = joined(self._pending) if any(len(part) for part in self._pending) else None
+        kept, merged = _choose_merges(unchanged + marked, 0 if rows is None else len(rows))
+        parts = [part for part in [*(segment.live_rows() for segment in merged), rows] if part and len(part)]
+        abouts: list[dict[str, Any]] = []
+        for segment in kept:
+            about = _about(segment)
+            if segment.dead is not None and segment.dead_file is None:
+                about["dead"] = f"{number:08d}.dead"
+                write_dead(self.folder / about["dead"], segment.dead)
+                number += 1
+            abouts.append(about)
+        dim = manifest.dim
+        if parts:
+            together = joined(parts)
+            dim = together.vectors.shape[1]
+            name = f"{number:08d}.seg"
+            write_segment(self.folder / name, together)
+            number += 1
+            abouts.append(
+                {
+                    "name": name,
+                    "rows": len(together),
+                    "dead": None,
+                    "passages": len(np.unique(together.passages)),
+                    "upgraded": len(np.unique(together.passages[together.kinds == UPGRADED])),
+                }
+            )
+        published = Manifest(
+            generation=generation,
+            sequence=manifest.sequence + 1,
+            dim=dim,
+            fingerprint=self._fingerprint or manifest.fingerprint,
+            next_file=number,
+            segments=tuple(abouts),
+        )
+        write_manifest(self.folder, published)
+        self._snapshot = _load(self.folder)
+        sweep(self.folder, published)
+
+
+def _choose_merges(segments: list[Segment], new_rows: int) -> tuple[list[Segment], list[Segment]]:
+    """(kept as they are, to be written anew together with the new rows).
+
+    A segment that is a quarter dead is written anew; so is a whole tier of sizes once it has eight members.
+    The new rows count as a member of their tier, and the outcome may fill the next.
+    """
+    merged = [segment for segment in segments if segment.dead_count > DEAD_SHARE * len(segment)]
+    rest = sorted((segment for segment in segments if segment not in merged), key=len)
+    rows = new_rows + sum(len(segment) - segment.dead_count for segment in merged)
+    while True:
+        tier = [segment for segment in rest if _tier(len(segment)) <= _tier(rows)]
+        if len(tier) + 1 < TIER_FACTOR:
+            return rest, merged
+        merged += tier
+        rest = [segment for segment in rest if segment not in tier]
+        rows += sum(len(segment) - segment.dead_count for segment in tier)
+
+
+def _tier(rows: int) -> int:
+    tier, limit = 0, TIER_FIRST_ROWS
+    while rows > limit:
+        tier, limit = tier + 1, limit * TIER_FACTOR
+    return tier
+
+
+def _about(segment: Segment) -> dict[str, Any]:
+    return {
+        "name": segment.name,
+        "rows": len(segment),
+        "dead": segment.dead_file,
+        "passages": segment.passage_count,
+        "upgraded": segment.upgraded_count,
+    }
+
+
+def _load(folder: Path) -> Snapshot:
+    for attempt in range(OPEN_TRIES):
+        manifest, stamp = read_manifest(folder)
+        try:
+            segments = tuple(open_segment(folder, about, manifest.dim) for about in manifest.segments)
+            return Snapshot(manifest, stamp, segments)
+        except (OSError, ValueError, KeyError) as error:
+            # Another process may have committed, and swept the old files, since we read the manifest.
+            if attempt < OPEN_TRIES - 1 and manifest_stamp(folder) != stamp:
+                continue
+            raise StorageError(
+                f"The vectors in {folder} are damaged: {error}.",
+                hint=f"Delete {folder} and build the index again; the documents are untouched.",
+                slug="index_damaged",
+            ) from error
+    raise AssertionError("the last try returns or raises")
+
+
+def _compare(folder: Path, manifest: Manifest, fingerprint: str, dim: int | None) -> None:
+    if fingerprint and manifest.fingerprint and fingerprint != manifest.fingerprint:
+        raise IndexMismatch(
+            f"The vectors in {folder} were made by {manifest.fingerprint}, not by {fingerprint}.",
+            hint="They cannot be compared: choose the encoder they were made with, or build the index again.",
+        )
+    if dim is not None and manifest.dim and dim != manifest.dim:
+        raise _other_dimensions(folder, manifest.dim, dim)
+
+
+def _other_dimensions(folder: Path, stored: int, given: int) -> IndexMismatch:
+    return IndexMismatch(
+        f"The vectors in {folder} have {stored} dimensions, the encoder's have {given}.",
+        hint="Choose the encoder the index was built with, or build it again.",
+    )
+
+
+def _floats(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    floats = np.asarray(vectors, np.float32)
+    return np.where(np.isfinite(floats), floats, np.float32(0))
+
+
+def _documents(document_ids: Iterable[int] | NDArray[Any]) -> NDArray[np.uint32]:
+    if isinstance(document_ids, np.ndarray):
+        return np.unique(document_ids.astype(np.uint32))
+    return np.unique(np.fromiter(document_ids, np.uint32))
