@@ -28,7 +28,9 @@ from pensieve_mcp.settings import FILE_NAME, Resolved, Settings, data_folder, re
 
 if TYPE_CHECKING:
     from pensieve_mcp.budget import Sight
+    from pensieve_mcp.building import Plan
     from pensieve_mcp.corpus.store import CorpusStore
+    from pensieve_mcp.corpus.walk import WalkRules
     from pensieve_mcp.episode import Episode, Physical
     from pensieve_mcp.index.exact import LiteralPlace
     from pensieve_mcp.index.index import Index
@@ -96,7 +98,7 @@ class Workspace:
         self._builder = builder
         self._lock = threading.RLock()
         self._open: dict[str, Any] = {}
-        self._last_look = 0.0
+        self._last_look = -1e9  # monotonic seconds of the last look at the folders
 
     # -- opening -------------------------------------------------------------------------------------------
 
@@ -518,7 +520,89 @@ class Workspace:
     # -- building ------------------------------------------------------------------------------------------
 
     def progress(self) -> BuildProgress:
+        """Where the build stands, whichever process does it."""
         return self.corpus.progress()
+
+    def plan(
+        self, chunk_set: ChunkSet | None = None, *, verify: bool = False, retry: bool = False, rebuild: bool = False
+    ) -> Plan:
+        """What a build of this workspace does, after its settings."""
+        from pensieve_mcp.building import Plan
+        from pensieve_mcp.corpus.extract.pool import ExtractionPool
+        from pensieve_mcp.corpus.extract.registry import extractor_fingerprint
+        from pensieve_mcp.corpus.types import Limits
+        from pensieve_mcp.index.index import Index
+
+        settings = self.settings
+        limits = Limits(
+            text_file_bytes=settings.text_file_mb * 2**20, rich_file_bytes=settings.rich_file_mb * 2**20
+        )
+        workers = min(3, settings.workers)
+        return Plan(
+            roots=self.roots,
+            index_folder=self.state / "index",
+            open_index=lambda folder: Index.open(
+                folder, encoder_spec=settings.encoder, texts=self.corpus.passage_texts, scan=self._scan_literal
+            ),
+            open_readers=lambda: ExtractionPool(workers, limits),
+            extractors=extractor_fingerprint(),
+            chunk_set=chunk_set or self.default_chunk_set,
+            rules=self.rules,
+            workers=workers,
+            fallback_encoding=settings.fallback_encoding or None,
+            verify=verify,
+            retry=retry,
+            rebuild=rebuild,
+        )
+
+    @property
+    def rules(self) -> WalkRules:
+        """What of the folders is taken."""
+        from pensieve_mcp.corpus.walk import WalkRules
+
+        settings = self.settings
+        return WalkRules(
+            hidden=settings.hidden_files,
+            secrets=settings.secret_files,
+            follow_links=settings.follow_links,
+            never=(str(self.state),),
+            max_file_bytes=max(settings.text_file_mb, settings.rich_file_mb) * 2**20,
+        )
+
+    def build_now(
+        self,
+        plan: Plan | None = None,
+        *,
+        progress: Callable[[BuildProgress], None] | None = None,
+        cancel: Callable[[], bool] = lambda: False,
+    ) -> BuildProgress:
+        """Build in this process and wait for it. Raises what `building.build` raises."""
+        from pensieve_mcp import building
+
+        self._last_look = time.monotonic()
+        return building.build(self.corpus, plan or self.plan(), cancel=cancel, progress=progress)
+
+    def build(
+        self, chunk_set: ChunkSet | None = None, *, wait_seconds: float = 2.0
+    ) -> BuildProgress:
+        """Start a build in the background, or join the one that runs, and wait for it a moment.
+
+        Answers the progress then, finished or not.
+        """
+        self._last_look = time.monotonic()
+        if self._builder == "inline":
+            return self.build_now(self.plan(chunk_set))
+        worker: Background = self._once("build", lambda: Background(self))
+        worker.start(chunk_set or self.default_chunk_set)
+        worker.wait(wait_seconds)
+        return worker.checked(self.progress())
+
+    def look_if_stale(self) -> None:
+        """Before a search: look at the folders again when the last look is old. Never waits for it."""
+        if not self.settings.auto_index or self._builder == "inline":
+            return
+        if time.monotonic() - self._last_look > self.settings.rescan_seconds:
+            self.build(wait_seconds=0.0)
 
     def why_empty(self) -> str:
         """One sentence for a reader who found nothing: what the state of the index has to do with it."""

@@ -306,7 +306,7 @@ def build_index(episode: Episode, args: BuildArgs) -> Outcome:
         if {"chunk_size", "overlap"} & args.model_fields_set
         else episode.chunk_set
     )
-    progress = workspace.build(under, chunk_set, wait_seconds=2.0)
+    progress = workspace.build(chunk_set, wait_seconds=2.0)
     episode.use_chunk_set(chunk_set)
     total, first, last = workspace.corpus.chunk_range(chunk_set)
     state = (
