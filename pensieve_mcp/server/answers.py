@@ -37,7 +37,7 @@ def answer(
     if not structured:
         meta[RESULT_KEY] = cast.result
         return CallToolResult(content=[TextContent(text=text)], _meta=meta)
-    content = {HANDLE_LINE: head, **({HANDLE_ARGUMENT: told} if told else {}), **cast.result}
+    content = {HANDLE_LINE: head, **({HANDLE_ARGUMENT: told} if told else {}), **_without_none(cast.result)}
     # The same in both, since one host reads the text and another the structure.
     return CallToolResult(
         content=[TextContent(text=json.dumps(content, ensure_ascii=False, separators=(",", ":")))],
@@ -54,10 +54,40 @@ def refusal(error: PensieveError) -> CallToolResult:
 
 
 def output_schema(schema: dict[str, Any], *, with_episode: bool) -> dict[str, Any]:
-    """A spell's output schema with the handle line in front, as `--structured` publishes it."""
+    """A spell's output schema with the handle line in front, as `--structured` publishes it.
+
+    A field without a value is left out of the answer, since unions with null are refused by several hosts; so no field but
+    the handle line is required.
+    """
     extra: dict[str, Any] = {
         HANDLE_LINE: {"type": "string", "description": "Message id, place, tokens and what is left."}
     }
     if with_episode:
         extra[HANDLE_ARGUMENT] = {"type": "string"}
-    return {**schema, "type": "object", "properties": {**extra, **schema.get("properties", {})}}
+    plain = _without_required(schema)
+    return {
+        **plain,
+        "type": "object",
+        "properties": {**extra, **plain.get("properties", {})},
+        "required": [HANDLE_LINE],
+    }
+
+
+def _without_required(node: Any) -> Any:
+    if isinstance(node, list):
+        return [_without_required(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    return {
+        key: {name: _without_required(inner) for name, inner in value.items()}
+        if key == "properties"
+        else _without_required(value)
+        for key, value in node.items()
+        if key != "required"
+    }
+
+
+def _without_none(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_none(inner) for key, inner in value.items() if inner is not None}
+    return [_without_none(item) for item in value] if isinstance(value, list) else value

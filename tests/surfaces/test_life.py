@@ -1,0 +1,198 @@
+"""How the program starts and ends: real processes.
+
+Complaints behind it: orphaned servers by the hundred, since hosts keep the pipe open or die hard; libraries that print into
+the protocol.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}},
+}
+INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+Start = Callable[..., "subprocess.Popen[bytes]"]
+
+posix = pytest.mark.skipif(os.name != "posix", reason="processes are watched otherwise there")
+
+
+@pytest.fixture
+def start(parameters: Any) -> Any:
+    started: list[subprocess.Popen[bytes]] = []
+
+    def make(*arguments: str, folder: Any = ..., cwd: Path | None = None, **variables: str) -> subprocess.Popen[bytes]:
+        how = parameters(*arguments, **({} if folder is ... else {"folder": folder}), **variables)
+        process = subprocess.Popen(
+            [how.command, *how.args], env=how.env, cwd=cwd, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        started.append(process)
+        return process
+
+    yield make
+    for process in started:
+        process.kill()
+        process.wait()
+        for stream in (process.stdin, process.stdout, process.stderr):
+            if stream is not None:
+                with contextlib.suppress(BrokenPipeError):  # words it no longer reads
+                    stream.close()
+
+
+def say(process: subprocess.Popen[bytes], *messages: dict[str, Any]) -> None:
+    assert process.stdin is not None
+    for message in messages:
+        process.stdin.write(json.dumps(message).encode() + b"\n")
+    process.stdin.flush()
+
+
+def hear(process: subprocess.Popen[bytes]) -> dict[str, Any]:
+    """The next message with an id; anything else on stdout fails here."""
+    assert process.stdout is not None
+    while True:
+        message = json.loads(process.stdout.readline())
+        if "id" in message:
+            return dict(message)
+
+
+def call(number: int, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": {"name": name, "arguments": arguments}}
+
+
+def text_of(answer: dict[str, Any]) -> str:
+    return str(answer["result"]["content"][0]["text"])
+
+
+def wait_until(what: Callable[[], bool], seconds: float = 30) -> None:
+    """Wait for something outside this process; failing is a failed test, not a slow one."""
+    end = time.monotonic() + seconds
+    while not what():
+        if time.monotonic() > end:
+            pytest.fail(f"still not so after {seconds:g} s")
+        time.sleep(0.05)
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    stat = Path(f"/proc/{pid}/stat")
+    return not (stat.exists() and stat.read_text().rpartition(")")[2].split()[0] == "Z")
+
+
+def test_the_end_of_stdin_ends_the_server(start: Start) -> None:
+    server = start()
+    say(server, INITIALIZE, INITIALIZED)
+    hear(server)
+    assert server.stdin is not None
+    server.stdin.close()
+
+    assert server.wait(timeout=30) == 0
+
+
+@posix
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_ends_the_server_in_order(start: Start, number: int) -> None:
+    server = start()
+    say(server, INITIALIZE, INITIALIZED, call(2, "note", {"key": "k", "summary": "s", "content": "c"}))
+    hear(server)
+    assert "Noted" in text_of(hear(server))
+    server.send_signal(number)
+
+    assert server.wait(timeout=30) == 0
+
+
+@posix
+def test_a_server_whose_host_died_ends_though_its_pipe_stays_open(parameters: Any, tmp_path: Path) -> None:
+    how = parameters()
+    reading, writing = os.pipe()
+    host = subprocess.Popen(
+        [sys.executable, "-c", "import subprocess, sys; p = subprocess.Popen(sys.argv[1:]); print(p.pid, flush=True); p.wait()", how.command, *how.args],
+        env=how.env,
+        stdin=reading,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    os.close(reading)
+    assert host.stdout is not None
+    server = int(host.stdout.readline())
+    try:
+        os.write(writing, json.dumps(INITIALIZE).encode() + b"\n")
+        assert json.loads(host.stdout.readline())["id"] == 1
+        host.kill()
+        host.wait()
+        wait_until(lambda: not alive(server))
+    finally:
+        os.close(writing)
+        host.stdout.close()
+        if alive(server):
+            os.kill(server, signal.SIGKILL)
+
+
+def test_stdout_is_the_protocol_even_when_a_library_prints(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, sys\n"
+        "class Chatty:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'sqlite_utils':\n"
+        "            print('a greeting'); os.write(1, b'a raw greeting\\n')\n"
+        "sys.meta_path.insert(0, Chatty())\n"
+    )
+    server = start(PYTHONPATH=str(tmp_path))
+    say(server, INITIALIZE, INITIALIZED, call(2, "readNote", {}))
+    assert server.stdin is not None and server.stdout is not None and server.stderr is not None
+    assert [hear(server)["id"], hear(server)["id"]] == [1, 2]
+    server.stdin.close()
+    rest = server.stdout.read().decode()
+
+    assert all(json.loads(line)["jsonrpc"] == "2.0" for line in rest.splitlines())
+    told = server.stderr.read().decode()
+    assert "a greeting" in told and "a raw greeting" in told
+
+
+def test_without_a_folder_the_server_starts_and_every_call_says_how_to_give_one(start: Start, tmp_path: Path) -> None:
+    server = start(folder=None, cwd=tmp_path)
+    say(server, INITIALIZE, INITIALIZED, {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}, call(3, "searchEngine", {"keyword": "oil"}))
+
+    assert "was given none" in hear(server)["result"]["instructions"]
+    answers = {answer["id"]: answer for answer in (hear(server), hear(server))}
+    assert len(answers[2]["result"]["tools"]) == 12
+    assert answers[3]["result"]["isError"] is True
+    assert "PENSIEVE_FOLDERS" in text_of(answers[3]) and str(tmp_path) in text_of(answers[3])
+
+
+def test_a_folder_that_is_missing_is_told_and_found_once_it_is_there(start: Start, tmp_path: Path) -> None:
+    folder = tmp_path / "later"
+    server = start(folder=folder)
+    say(server, INITIALIZE, INITIALIZED, call(2, "readNote", {}))
+    assert str(folder) in hear(server)["result"]["instructions"]
+    refused = hear(server)
+    assert refused["result"]["isError"] and str(folder) in text_of(refused)
+
+    folder.mkdir()
+    say(server, call(3, "readNote", {}))
+    assert "isError" not in (answer := hear(server)["result"]) or not answer["isError"]
+
+
+@pytest.mark.parametrize("arguments", [("--set", "no_pair"), ("--http", "nowhere")])
+def test_options_that_cannot_be_served_end_with_status_2_and_words(start: Start, arguments: tuple[str, str]) -> None:
+    server = start(*arguments)
+    out, told = server.communicate(timeout=60)
+
+    assert (server.returncode, out) == (2, b"")
+    assert told.startswith(b"pensieve-mcp: ") and arguments[1].encode() in told
