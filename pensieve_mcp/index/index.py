@@ -368,7 +368,7 @@ class Index:
                 dense.update(zip(more, map(float, self._vectors.cosines(vector, more)), strict=True))
             ranking = fusion.fuse(lexical if mode != "dense" else {}, dense, weight)
             if is_true and self._true is not None and share < 1.0:
-                ranking = self._second_stage(vector, ranking, deadline, notes)
+                ranking = self._second_stage(vector, ranking, share, deadline, notes)
             ranked.append(ranking)
         return ranked if helped else None
 
@@ -408,6 +408,7 @@ class Index:
         self,
         vector: NDArray[np.float32],
         ranking: list[fusion.Fused],
+        share: float,
         deadline: float,
         notes: list[str],
     ) -> list[fusion.Fused]:
@@ -440,6 +441,13 @@ class Index:
                 break
             self._cache.keep([text for _, text in batch], made)
             cosines.update(zip((passage for passage, _ in batch), map(float, made @ vector), strict=True))
+        if share > 0:
+            # Upgraded passages also have vectors of their windows, and the best of those was found already.
+            cosines.update(
+                (one.passage_id, max(one.dense, cosines[one.passage_id]))
+                for one in head
+                if one.passage_id in cosines
+            )
         return fusion.rerank(head, cosines, rest)
 
     def _script_weight(self, query: str) -> float:

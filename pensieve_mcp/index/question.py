@@ -169,7 +169,9 @@ def _live(forms: Iterable[tuple[str, str]], vocabulary: Vocabulary) -> list[Term
 
 def _worth(term: Term, vocabulary: Vocabulary) -> float:
     holding = vocabulary.holding(term[0], term[1])
-    return term[2] * BM25_CEILING * math.log(1 + (vocabulary.size() - holding + 0.5) / (holding + 0.5))
+    # Removed passages are counted in `holding` until tantivy merges them away, but not in `size`.
+    size = max(vocabulary.size(), holding)
+    return term[2] * BM25_CEILING * math.log(1 + (size - holding + 0.5) / (holding + 0.5))
 
 
 def _most(word: Word, vocabulary: Vocabulary) -> float:

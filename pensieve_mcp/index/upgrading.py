@@ -88,7 +88,7 @@ def fill(
     passages = list(places)
     # A passage without a vector has cosine 0 to anything; a slanted question makes a chance 0 unlikely.
     slanted = np.linspace(1.0, 2.0, encoder.dim, dtype=np.float32)
-    have = vectors.cosines(slanted / np.linalg.norm(slanted), passages) if passages else []
+    have = vectors.cosines(slanted / np.linalg.norm(slanted), passages)
     missing = [passage for passage, cosine in zip(passages, have, strict=True) if cosine == 0.0]
     for batch in _batches(missing, FILLED_AT_ONCE):
         given = texts(batch)

@@ -338,3 +338,16 @@ class Nothing:
 def test_a_question_to_an_empty_index_is_analysed(text):
     asked = analyse(text, Nothing())
     assert asked.terms == () and asked.bound >= 0
+
+
+def test_passages_replaced_again_and_again_keep_a_positive_bound(tmp_path):
+    """tantivy counts removed passages in a word's frequency until it merges."""
+    index = LexicalIndex.open(tmp_path)
+    writer = index.writer()
+    for number in range(1, 9):
+        writer.remove_documents([1])
+        writer.add([record(number, "alpha thing", document=1)])
+    writer.commit(1)
+    writer.close()
+    asked = index.ask("alpha thing")
+    assert asked.bound > 0 and index.search(asked).passage_ids == (8,)
