@@ -1,7 +1,8 @@
+# ruff: noqa: E501  # tables of invented entries read better on one line each
 """Writes the files of the sample library that are not written by hand: log, accounts, PDF and DOCX.
 
-The same bytes come out on every machine: random choices have a fixed seed, archives a fixed date. Run it after a change of
-the texts in `tools/sample_texts/` and commit what it writes. The other files of the library are written by hand.
+The same bytes come out on every machine: random choices have a fixed seed, archives a fixed date. Run it after a change
+of the texts in `tools/sample_texts/` and commit what it writes. The other files of the library are written by hand.
 """
 
 from __future__ import annotations
@@ -62,7 +63,12 @@ SMALL = (
 
 def dark_hours(day: int) -> float:
     declination = -23.44 * math.cos(math.radians(360 / 365 * (day + 10)))
-    return 24 - 2 * math.degrees(math.acos(-math.tan(math.radians(57.2)) * math.tan(math.radians(declination)))) / 15
+    return (
+        24
+        - 2
+        * math.degrees(math.acos(-math.tan(math.radians(57.2)) * math.tan(math.radians(declination))))
+        / 15
+    )
 
 
 def keepers_log() -> str:
@@ -115,7 +121,9 @@ def harbour_accounts() -> str:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["date", "name", "for what", "received (crowns)", "paid (crowns)"])
     for day, who, what, received, paid in rows:
-        writer.writerow([day.isoformat(), who, what, f"{received:.2f}" if received else "", f"{paid:.2f}" if paid else ""])
+        writer.writerow(
+            [day.isoformat(), who, what, f"{received:.2f}" if received else "", f"{paid:.2f}" if paid else ""]
+        )
     return out.getvalue()
 
 
@@ -147,7 +155,10 @@ def survey_pdf(text: str) -> bytes:
             )
         )
     objects[catalog - 1] = b"<< /Type /Catalog /Pages %d 0 R >>" % pages
-    objects[pages - 1] = b"<< /Type /Pages /Count %d /Kids [%s] >>" % (len(kids), b" ".join(b"%d 0 R" % k for k in kids))
+    objects[pages - 1] = b"<< /Type /Pages /Count %d /Kids [%s] >>" % (
+        len(kids),
+        b" ".join(b"%d 0 R" % k for k in kids),
+    )
     info = add(b"<< /Title (Report on the foundations of the light on Hallan Rock) >>")
     out = bytearray(b"%PDF-1.4\n")
     places = []

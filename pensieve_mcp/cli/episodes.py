@@ -1,0 +1,217 @@
+"""episodes, purge: conversations as the ledger holds them, for people who want to look or to let go."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TextIO
+
+import click
+
+from pensieve_mcp.cli.output import bold, dim, put, put_json, put_table, say
+from pensieve_mcp.cli.shell import Shell, command_options, json_option
+
+DAY_SECONDS = 86_400
+
+
+@click.group()
+def episodes() -> None:
+    """Conversations: list, show, replay, export."""
+
+
+@episodes.command("list")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
+@json_option
+@command_options
+def list_(shell: Shell, limit: int, as_json: bool) -> None:
+    """Conversations, the last used first."""
+    with shell.open() as workspace:
+        found = workspace.ledger.episodes(limit=limit)
+        if as_json:
+            put_json([dataclasses.asdict(one) for one in found])
+            return
+        put_table(
+            ("episode", "door", "host", "state", "last used", "title"),
+            [(one.handle, one.door, one.host, one.state, _when(one.last), one.title) for one in found],
+        )
+        if not found:
+            say("No episodes yet.")
+
+
+@episodes.command()
+@click.argument("handle", metavar="EPISODE")
+@json_option
+@command_options
+def show(shell: Shell, handle: str, as_json: bool) -> None:
+    """What is in mind in a conversation, and what was forgotten of it."""
+    from pensieve_mcp.budget import budget_of
+    from pensieve_mcp.ledger.stubs import handle_of, standing_tokens
+
+    with shell.open() as workspace:
+        record = workspace.ledger.episode(handle)
+        transcript = workspace.ledger.transcript(record.episode_id)
+        budget = budget_of(transcript, workspace.settings, sees="tool traffic", physical=False)
+        entries = [
+            {
+                "msg_id": handle_of(entry.message),
+                "role": entry.message.role,
+                "tool": entry.message.tool,
+                "label": entry.message.label,
+                "tokens": entry.message.tokens,
+                "standing_tokens": standing_tokens(entry),
+                "forgotten": entry.forgotten,
+                "pinned": entry.pinned,
+                "error": entry.message.is_error,
+            }
+            for entry in transcript.entries
+        ]
+        if as_json:
+            put_json(
+                {
+                    "episode": dataclasses.asdict(record),
+                    "rounds": transcript.rounds,
+                    "visible_tokens": transcript.visible_tokens,
+                    "peak_tokens": transcript.peak_tokens,
+                    "freed_tokens": transcript.freed_tokens,
+                    "left_tokens": budget.left,
+                    "answers": [sealed.answer for sealed in transcript.sealed],
+                    "entries": entries,
+                }
+            )
+            return
+        put(
+            f"{record.handle}: {transcript.rounds:,} rounds, {transcript.visible_tokens:,} tokens visible, "
+            f"peak {transcript.peak_tokens:,}, freed {transcript.freed_tokens:,}."
+        )
+        put_table(
+            ("id", "role", "spell", "what", "tokens", "now"),
+            [
+                (
+                    str(e["msg_id"]),
+                    str(e["role"]),
+                    str(e["tool"]),
+                    str(e["label"]),
+                    f"{e['tokens']:,}",
+                    "forgotten"
+                    if e["forgotten"]
+                    else "pinned"
+                    if e["pinned"]
+                    else "error"
+                    if e["error"]
+                    else "visible",
+                )
+                for e in entries
+            ],
+        )
+        for sealed in transcript.sealed:
+            put(bold("Answer: ") + sealed.answer)
+
+
+@episodes.command()
+@click.argument("handle", metavar="EPISODE")
+@click.option("--curve/--no-curve", default=True, help="Draw the visible tokens after each step.")
+@command_options
+def replay(shell: Shell, handle: str, curve: bool) -> None:
+    """Every message of a conversation in full, in order, with deletions where they happened."""
+    from pensieve_mcp.cli.curve import draw, points_of
+    from pensieve_mcp.errors import StorageError
+    from pensieve_mcp.ledger.events import Forgot, Recalled, Said, Sealed
+    from pensieve_mcp.ledger.stubs import handle_of
+
+    with shell.open() as workspace:
+        record = workspace.ledger.episode(handle)
+        events = workspace.ledger.events(record.episode_id)
+        for event in events:
+            if isinstance(event, Said):
+                message = event.message
+                put(
+                    dim(
+                        f"── {handle_of(message)} · {message.role} · {message.tool} · {message.tokens:,} tokens"
+                    )
+                )
+                try:
+                    put(workspace.ledger.content(message))
+                except StorageError as error:
+                    put(dim(f"[{error.message}]"))
+            elif isinstance(event, Forgot):
+                put(
+                    dim(f"── forgotten: {', '.join(f'm{n}' for n in event.numbers)}")
+                    + (f" · {event.summary}" if event.summary else "")
+                )
+            elif isinstance(event, Recalled):
+                put(dim(f"── restored: {', '.join(f'm{n}' for n in event.numbers)}"))
+            elif isinstance(event, Sealed):
+                put(bold("── answer: ") + event.answer)
+        if curve and events:
+            put("")
+            for line in draw(points_of(events)):
+                put(line)
+
+
+@episodes.command()
+@click.argument("handle", metavar="EPISODE")
+@click.argument("file", required=False, type=click.Path(dir_okay=False))
+@command_options
+def export(shell: Shell, handle: str, file: str | None) -> None:
+    """A conversation as JSON lines, to FILE or stdout; `episodes import` reads it."""
+    with shell.open() as workspace:
+        lines = workspace.ledger.export_episode(workspace.ledger.episode(handle).episode_id)
+        if file is None or file == "-":
+            for line in lines:
+                put(line.rstrip("\n"))
+            return
+        with Path(file).open("w", encoding="utf-8", newline="\n") as out:
+            out.writelines(lines)
+        say(f"Written to {file}.")
+
+
+@episodes.command("import")
+@click.argument("file", type=click.File("r", encoding="utf-8-sig"))
+@command_options
+def import_(shell: Shell, file: TextIO) -> None:
+    """A conversation from a file that `episodes export` wrote, as a new one (- for stdin)."""
+    with shell.open() as workspace:
+        put(workspace.ledger.import_episode(file).handle)
+
+
+@click.command()
+@click.option("--episode", "handle", metavar="E", help="Purge this conversation.")
+@click.option(
+    "--older-than",
+    "days",
+    type=click.IntRange(min=0),
+    metavar="DAYS",
+    help="Purge those not used for so long.",
+)
+@click.option("--content-only", is_flag=True, help="Keep the list of what happened, remove the texts.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+@command_options
+def purge(
+    shell: Shell, handle: str | None, days: int | None, content_only: bool, yes: bool, as_json: bool
+) -> None:
+    """Really remove conversations from this machine. Cannot be undone; notes stay."""
+    if (handle is None) == (days is None):
+        raise click.UsageError("Name one of --episode E and --older-than DAYS.")
+    with shell.open() as workspace:
+        record = workspace.ledger.episode(handle) if handle else None
+        if not yes:
+            what = f"episode {record.handle}" if record else f"all episodes not used for {days:,} days"
+            click.confirm(f"Remove {what} from workspace {workspace.name} for good?", abort=True, err=True)
+        purged = workspace.ledger.purge(
+            before=None if days is None else time.time() - days * DAY_SECONDS,
+            episode_id=record.episode_id if record else None,
+            content_only=content_only,
+        )
+        if as_json:
+            put_json(dataclasses.asdict(purged))
+            return
+        put(
+            f"{purged.episodes:,} episodes, {purged.messages:,} messages removed, {purged.freed_bytes:,} bytes freed"
+        )
+
+
+def _when(at: float) -> str:
+    return datetime.fromtimestamp(max(0.0, at), UTC).astimezone().strftime("%Y-%m-%d %H:%M")

@@ -1,0 +1,258 @@
+"""search and read, for people: the same index and the same texts a model gets, without an episode."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pensieve_mcp.cli.output import bold, dim, put, put_json, say
+from pensieve_mcp.cli.shell import Shell, command_options, document_path, json_option
+from pensieve_mcp.errors import Miscast, NoSuchChunk, NotReady
+from pensieve_mcp.handles import parse_chunk_id
+
+if TYPE_CHECKING:
+    from pensieve_mcp.corpus.types import Chunk, Document
+    from pensieve_mcp.workspace import Workspace
+
+PASSAGES_PER_HIT = 12  # several passages lie in one chunk
+MAX_NEIGHBOURS = 10
+_PLACE = re.compile(r"(?P<path>.+):(?P<line>\d{1,12})\Z", re.S)
+
+
+@click.command()
+@click.argument("query", nargs=-1, required=True)
+@click.option(
+    "--mode",
+    type=click.Choice(("hybrid", "lexical", "dense", "exact")),
+    default="hybrid",
+    help="How to search.",
+)
+@click.option(
+    "--scope",
+    type=click.Choice(("documents", "notes", "history")),
+    default="documents",
+    help="Where to search.",
+)
+@click.option("--under", metavar="PATH", help="Only below this path.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=10, show_default=True, help="Hits at most.")
+@click.option("--also", metavar="QUERY", multiple=True, help="A further query for the same search.")
+@json_option
+@command_options
+def search(
+    shell: Shell,
+    query: tuple[str, ...],
+    mode: str,
+    scope: str,
+    under: str | None,
+    limit: int,
+    also: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Find the chunks that answer QUERY: words, a question, or a "quoted phrase"."""
+    queries = [text for text in (" ".join(query), *also) if text.strip()]
+    if not queries:
+        raise click.UsageError("The query is empty.")
+    with shell.open() as workspace:
+        if scope == "documents":
+            data = _documents(workspace, queries, mode, under, limit)
+        elif scope == "notes":
+            data = _notes(workspace, queries, limit)
+        else:
+            data = _history(workspace, queries, limit)
+        if as_json:
+            put_json(data)
+            return
+        for hit in data["hits"]:
+            head = " · ".join(str(part) for part in hit["head"] if part)
+            put(bold(str(hit["id"])) + " · " + head)
+            for text in hit["highlights"]:
+                put(dim("  " + " ".join(text.split())))
+        say(data["message"])
+
+
+def _documents(
+    workspace: Workspace, queries: list[str], mode: Any, under: str | None, limit: int
+) -> dict[str, Any]:
+    found = workspace.search(
+        queries,
+        mode=mode,
+        under=(document_path(workspace, under),) if under else (),
+        passages=limit * PASSAGES_PER_HIT,
+        chunk_set=workspace.default_chunk_set,
+    )
+    hits = []
+    for one in found.hits[:limit]:
+        hit = workspace.illuminate(one, found.terms)
+        stale = {"changed": "file changed since", "gone": "file is gone"}.get(hit.fresh, "")
+        hits.append(
+            {
+                "id": f"c{hit.chunk_id}",
+                "chunk_id": hit.chunk_id,
+                "score": round(hit.score, 3),
+                "path": hit.path,
+                "locator": hit.locator,
+                "tokens": hit.tokens,
+                "fresh": hit.fresh,
+                "highlights": list(hit.highlights),
+                "head": [
+                    f"{hit.score:.2f}",
+                    f"{hit.path} {hit.locator}".strip(),
+                    f"{hit.tokens:,} tokens",
+                    stale,
+                ],
+            }
+        )
+    return _answer(workspace, hits, max(found.total, len(found.hits)), found.notes, found.suggestions)
+
+
+def _answer(
+    workspace: Workspace,
+    hits: list[dict[str, Any]],
+    total: int,
+    notes: tuple[str, ...],
+    suggestions: tuple[str, ...],
+) -> dict[str, Any]:
+    """An empty answer says why it is empty: nothing indexed, still indexing, or near spellings."""
+    words = [f"{len(hits):,} of {total:,}." if hits else "Nothing found."]
+    words += notes
+    progress = workspace.progress()
+    if progress.state == "building":
+        words.append(
+            f"Still indexing: {progress.documents_done:,} of {progress.documents_total:,} documents."
+        )
+    elif not hits and suggestions:
+        words.append(f"Near spellings that occur: {', '.join(suggestions)}.")
+    elif not hits:
+        words.append(workspace.why_empty())
+    return {
+        "hits": hits,
+        "total": total,
+        "suggestions": list(suggestions),
+        "message": " ".join(w for w in words if w),
+    }
+
+
+def _notes(workspace: Workspace, queries: list[str], limit: int) -> dict[str, Any]:
+    found: dict[str, dict[str, Any]] = {}
+    for query in queries:
+        for hit in workspace.notebook.search(query, limit=limit).hits:
+            found.setdefault(
+                hit.line.key,
+                {
+                    "id": hit.line.key,
+                    "summary": hit.line.summary,
+                    "highlights": [hit.snippet] if hit.snippet else [],
+                    "head": [hit.line.summary],
+                },
+            )
+    hits = list(found.values())[:limit]
+    message = f"{len(hits):,} notes." if hits else "No note has these words."
+    return {"hits": hits, "total": len(found), "suggestions": [], "message": message}
+
+
+def _history(workspace: Workspace, queries: list[str], limit: int) -> dict[str, Any]:
+    found: dict[int, dict[str, Any]] = {}
+    for query in queries:
+        for hit in workspace.ledger.history_search(query, limit=limit).hits:
+            message = hit.message
+            found.setdefault(
+                message.number,
+                {
+                    "id": message.handle or f"m{message.number}",
+                    "tool": message.tool,
+                    "label": message.label,
+                    "episode_id": hit.episode_id,
+                    "highlights": [hit.snippet] if hit.snippet else [],
+                    "head": [f"{message.tool} {message.label}".strip(), f"{message.tokens:,} tokens"],
+                },
+            )
+    hits = list(found.values())[:limit]
+    message_ = f"{len(hits):,} messages." if hits else "No message has these words."
+    return {"hits": hits, "total": len(found), "suggestions": [], "message": message_}
+
+
+def _line_start(workspace: Workspace, document: Document, line: int) -> int | None:
+    """Where a one-based line of the file begins in the document's text; None where lines mean nothing or end before."""
+    from pensieve_mcp.corpus.types import Span
+
+    if line < 1 or not document.media_type.startswith("text/") or document.media_type == "text/html":
+        return None
+    text = workspace.corpus.text(document.document_id, Span(0, document.chars))
+    start = 0
+    for _ in range(line - 1):
+        start = text.find("\n", start) + 1
+        if not start:
+            return None
+    return start if start < len(text) else None
+
+
+@click.command()
+@click.argument("chunk")
+@click.option(
+    "--neighbours",
+    type=click.IntRange(0, MAX_NEIGHBOURS),
+    default=0,
+    help="Chunks before and after to print too.",
+)
+@json_option
+@command_options
+def read(shell: Shell, chunk: str, neighbours: int, as_json: bool) -> None:
+    """Print the text of CHUNK: c48, or PATH:LINE for the chunk at that line, or PATH for a document's first."""
+    with shell.open() as workspace:
+        corpus = workspace.corpus
+        wanted = _wanted(workspace, chunk)
+        pieces = corpus.neighbours(wanted.chunk_id, neighbours) if neighbours else [wanted]
+        document = corpus.document_by_id(wanted.document_id)
+        fresh = corpus.freshness([wanted.document_id])[wanted.document_id]
+        parts = [
+            {
+                "chunk_id": piece.chunk_id,
+                "path": document.path,
+                "locator": corpus.locator(piece.document_id, piece.span),
+                "tokens": piece.tokens,
+                "start_pos": piece.span.start,
+                "end_pos": piece.span.end,
+                "content": corpus.chunk_text(piece),
+                "fresh": fresh,
+            }
+            for piece in pieces
+        ]
+        if as_json:
+            put_json(parts)
+            return
+        for part in parts:
+            say(f"c{part['chunk_id']} · {part['path']} {part['locator']} · {part['tokens']:,} tokens")
+            put(str(part["content"]))
+        if fresh != "yes":
+            say("The file has changed since it was indexed." if fresh == "changed" else "The file is gone.")
+
+
+def _wanted(workspace: Workspace, text: str) -> Chunk:
+    corpus = workspace.corpus
+    chunk_set = workspace.default_chunk_set
+    if not corpus.chunk_count(chunk_set):
+        raise NotReady("Nothing is indexed yet.", hint=workspace.why_empty())
+    if re.fullmatch(r"[cC]?\d{1,15}", text.strip()):
+        return corpus.chunk(parse_chunk_id(text))
+    place = _PLACE.match(text)
+    path = document_path(workspace, place["path"] if place else text)
+    document = corpus.document(path)
+    offset = 0
+    if place:
+        line = int(place["line"])
+        starts = _line_start(workspace, document, line)
+        if starts is None:
+            raise Miscast(
+                f"{document.path} has no line {line:,} (or its text has no lines of its own, as a PDF's).",
+                hint="Search for the words instead, or read the document's first chunk by its path alone.",
+                slug="no_such_line",
+            )
+        offset = starts
+    found = corpus.chunk_containing(chunk_set, document.document_id, offset)
+    if found is None:
+        raise NoSuchChunk(
+            f"{document.path} has no chunk there.", hint="Run pensieve index; its text may be empty."
+        )
+    return found

@@ -1,0 +1,169 @@
+"""index, status, skipped, explain: what is in the folders, what was read of it, and why the rest was not."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pensieve_mcp.cli.output import bar, put, put_json, put_table, say
+from pensieve_mcp.cli.shell import Shell, command_options, json_option
+from pensieve_mcp.errors import WorkspaceError
+
+if TYPE_CHECKING:
+    from pensieve_mcp.corpus.types import BuildProgress, Skipped
+    from pensieve_mcp.workspace import Workspace
+
+MAX_SHOWN_REASONS = 8
+
+
+@click.command()
+@click.argument("paths", nargs=-1, metavar="[PATH]...")
+@json_option
+@command_options
+def index(shell: Shell, paths: tuple[str, ...], as_json: bool) -> None:
+    """Read the documents under PATH and make them searchable; again later for what changed.
+
+    Each PATH is a folder or a file. Without PATH the current workspace is brought up to date. Unchanged files cost
+    only a look; an interrupted run goes on where it was. Nothing is written into the folders.
+    """
+    with shell.open(*paths) as workspace:
+        progress = build(workspace)
+        data = overview(workspace, progress)
+        if as_json:
+            put_json(data)
+        else:
+            put(sentence(data))
+            _say_what_is_missing(workspace, data)
+        if progress.state == "failed":
+            raise WorkspaceError(
+                f"Indexing stopped: {progress.detail}.", hint="Run it again; what is done is kept."
+            )
+
+
+def build(workspace: Workspace) -> BuildProgress:
+    """Index in this process, with a bar on a terminal."""
+    with bar(f"Indexing {workspace.name}") as tell:
+        return workspace.build_now(progress=tell)
+
+
+def overview(workspace: Workspace, progress: BuildProgress | None = None) -> dict[str, Any]:
+    """Where a workspace stands, as plain data."""
+    told = progress or workspace.progress()
+    totals = workspace.corpus.totals(())
+    return {
+        "workspace": workspace.name,
+        "state_folder": str(workspace.state),
+        "roots": [{"name": root.name, "folder": root.folder} for root in workspace.roots],
+        "state": told.state,
+        "detail": told.detail,
+        "documents": totals.documents,
+        "tokens": totals.tokens,
+        "chunks": workspace.corpus.chunk_count(workspace.default_chunk_set),
+        "chunk_tokens": workspace.settings.chunk_tokens,
+        "formats": dict(totals.formats),
+        "languages": dict(totals.languages),
+        "skipped": dict(totals.skipped),
+        "passages": told.passages,
+        "upgraded_passages": told.upgraded_passages,
+        "documents_done": told.documents_done,
+        "documents_total": told.documents_total,
+        "owner": told.owner,
+        "warnings": list(told.warnings),
+    }
+
+
+def sentence(data: dict[str, Any]) -> str:
+    """The overview in a sentence."""
+    formats = ", ".join(
+        f"{name} {number:,}" for name, number in sorted(data["formats"].items(), key=lambda i: -i[1])[:6]
+    )
+    words = (
+        f"{data['workspace']}: {data['documents']:,} documents, {data['tokens']:,} tokens, {data['chunks']:,} chunks"
+        + (f" ({formats})" if formats else "")
+        + "."
+    )
+    if data["state"] == "building":
+        words += f" Indexing: {data['documents_done']:,} of {data['documents_total']:,} documents."
+    elif data["state"] in ("stale", "failed"):
+        words += f" {data['state'].capitalize()}: {data['detail'] or 'run pensieve index'}."
+    return words
+
+
+def _say_what_is_missing(workspace: Workspace, data: dict[str, Any]) -> None:
+    """What was skipped is said, and an empty result is never left without its reason."""
+    if data["skipped"]:
+        ranked = sorted(data["skipped"].items(), key=lambda item: -item[1])
+        words = ", ".join(f"{reason} {number:,}" for reason, number in ranked[:MAX_SHOWN_REASONS])
+        say(f"Skipped {sum(data['skipped'].values()):,}: {words}. `pensieve skipped` lists them.")
+    for warning in data["warnings"]:
+        say(warning)
+    if not data["documents"]:
+        say(workspace.why_empty())
+
+
+@click.command()
+@json_option
+@command_options
+def status(shell: Shell, as_json: bool) -> None:
+    """Documents, tokens and chunks of the workspace, and whether it is being indexed."""
+    with shell.open() as workspace:
+        data = overview(workspace)
+        if as_json:
+            put_json(data)
+            return
+        put(sentence(data))
+        put("Folders: " + ", ".join(f"{root['name']} = {root['folder']}" for root in data["roots"]))
+        put(f"State: {data['state_folder']}")
+        if data["passages"]:
+            put(f"Vectors: {data['upgraded_passages']:,} of {data['passages']:,} passages are upgraded.")
+        _say_what_is_missing(workspace, data)
+
+
+@click.command()
+@click.option("--reason", metavar="REASON", help="Only those skipped for this reason.")
+@click.option("--under", metavar="PATH", help="Only below this path.")
+@json_option
+@command_options
+def skipped(shell: Shell, reason: str | None, under: str | None, as_json: bool) -> None:
+    """Every file that was not read, with the reason."""
+    with shell.open() as workspace:
+        found = list(_all_skipped(workspace, workspace.prefix(under) if under else (), reason))
+        if as_json:
+            put_json(
+                [{"path": s.path, "reason": s.reason, "detail": s.detail, "folder": s.folder} for s in found]
+            )
+            return
+        put_table(("reason", "path", "detail"), [(s.reason, s.path, s.detail) for s in found])
+        say(f"{len(found):,} skipped." if found else "Nothing was skipped.")
+
+
+def _all_skipped(workspace: Workspace, under: tuple[str, ...], reason: str | None) -> Iterator[Skipped]:
+    cursor: str | None = None
+    while True:
+        page, cursor = workspace.corpus.skipped(under, reason=reason, cursor=cursor, limit=1_000)
+        yield from page
+        if cursor is None:
+            return
+
+
+@click.command()
+@click.argument("path")
+@json_option
+@command_options
+def explain(shell: Shell, path: str, as_json: bool) -> None:
+    """Why a file or folder is in or out, and which rule says so."""
+    from pensieve_mcp.corpus.explaining import explain as explain_path
+
+    with shell.open() as workspace:
+        given = Path(path).expanduser()
+        absolute = str(given.absolute()) if given.exists() or given.is_symlink() else path
+        told = explain_path(workspace.roots, workspace.rules, absolute)
+        if as_json:
+            put_json({**dataclasses.asdict(told), "rule": str(told.rule) if told.rule else None})
+            return
+        words = "in" if told.taken else f"out ({told.reason})"
+        put(f"{told.path}: {words}: {told.detail}")

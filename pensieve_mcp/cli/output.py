@@ -1,0 +1,111 @@
+"""How results look: JSON for programs, lines for pipes, tables and bars for a person at a terminal.
+
+Rich is known here only, and imported when a terminal wants it. Off a terminal nothing is redrawn and nothing is
+coloured: a progress bar in a transcript is paid for by a model's window.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from pensieve_mcp.corpus.types import BuildProgress
+
+
+def say(text: str) -> None:
+    """Talk, to stderr."""
+    click.echo(text, err=True)
+
+
+def put(text: str) -> None:
+    """Data, to stdout."""
+    click.echo(text)
+
+
+def put_json(data: Any) -> None:
+    """One JSON document; indented where a person looks at it."""
+    put(
+        json.dumps(
+            data, ensure_ascii=not _unicode_out(), indent=2 if _terminal(sys.stdout) else None, default=str
+        )
+    )
+
+
+def put_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table at a terminal; elsewhere lines with tabs and without headings, for cut, sort and awk."""
+    if not _terminal(sys.stdout):
+        for row in rows:
+            put("\t".join(" ".join(cell.split()) for cell in row))
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(*headings, box=None, pad_edge=False, header_style="dim")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))  # Text: brackets in file names are no markup
+    Console(no_color=_no_colour(), highlight=False).print(table)
+
+
+def dim(text: str) -> str:
+    return text if _no_colour() or not _terminal(sys.stdout) else click.style(text, dim=True)
+
+
+def bold(text: str) -> str:
+    return text if _no_colour() or not _terminal(sys.stdout) else click.style(text, bold=True)
+
+
+@contextmanager
+def bar(title: str) -> Iterator[Callable[[BuildProgress], None]]:
+    """A bar of a build at a terminal (stderr); elsewhere silent."""
+    if not _terminal(sys.stderr):
+        yield lambda progress: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed:,.0f} of {task.total:,.0f} documents · {task.fields[chunks]:,} chunks"),
+        TimeRemainingColumn(compact=True),
+        console=Console(stderr=True, no_color=_no_colour()),
+        transient=True,
+    ) as shown:
+        task = shown.add_task(title, total=1, chunks=0)
+
+        def tell(progress: BuildProgress) -> None:
+            shown.update(
+                task,
+                completed=progress.documents_done,
+                total=max(1, progress.documents_total),
+                chunks=progress.chunks,
+            )
+
+        yield tell
+
+
+def width(default: int = 80) -> int:
+    """Columns of the terminal, or of a page."""
+    import shutil
+
+    return shutil.get_terminal_size((default, 24)).columns if _terminal(sys.stdout) else default
+
+
+def _terminal(stream: Any) -> bool:
+    return bool(getattr(stream, "isatty", lambda: False)()) and os.environ.get("TERM") != "dumb"
+
+
+def _no_colour() -> bool:
+    return bool(os.environ.get("NO_COLOR"))
+
+
+def _unicode_out() -> bool:
+    return (getattr(sys.stdout, "encoding", "") or "").lower().replace("-", "") == "utf8"

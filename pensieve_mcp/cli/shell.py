@@ -1,0 +1,167 @@
+"""What all commands share: which workspace is meant, and how a command's line of options becomes it.
+
+The environment is read here and handed down; nothing below the doors looks at it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, cast
+
+import click
+
+from pensieve_mcp.cli.output import say
+from pensieve_mcp.errors import WorkspaceError
+
+if TYPE_CHECKING:
+    from pensieve_mcp.corpus.types import Root
+    from pensieve_mcp.workspace import Workspace, WorkspaceInfo
+
+F = TypeVar("F", bound=Callable[..., Any])
+Builder = Literal["process", "inline"]
+
+
+def workspace_options(*, hidden: bool = True) -> Callable[[F], F]:
+    """The four options that say which workspace and settings are meant; every command takes them, too."""
+    options = (
+        click.option(
+            "--workspace", "workspace", metavar="NAME", hidden=hidden, help="The workspace of this name."
+        ),
+        click.option(
+            "--folder",
+            "folder",
+            metavar="PATH",
+            multiple=True,
+            hidden=hidden,
+            help="The workspace over this folder or file; repeat it for several.",
+        ),
+        click.option(
+            "--state", "state", metavar="DIR", hidden=hidden, help="Keep the workspace's state in DIR."
+        ),
+        click.option(
+            "--set",
+            "settings",
+            metavar="NAME=VALUE",
+            multiple=True,
+            hidden=hidden,
+            help="A setting for this command; `pensieve doctor` lists them.",
+        ),
+    )
+
+    def decorate(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+class Shell:
+    """The command line so far: options given before or after the command's name, the later ones winning."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self.environment = environment
+        self.name: str | None = None
+        self.folders: tuple[str, ...] = ()
+        self.state: str | None = None
+        self.settings: dict[str, str] = {}
+
+    def take(self, options: dict[str, Any]) -> None:
+        """Take the workspace options out of a command's options."""
+        self.name = options.pop("workspace", None) or self.name
+        self.folders = tuple(options.pop("folder", ())) or self.folders
+        self.state = options.pop("state", None) or self.state
+        for text in options.pop("settings", ()):
+            name, equals, value = text.partition("=")
+            if not equals:
+                raise click.UsageError(
+                    f"--set {text!r} is not NAME=VALUE, for example --set window_tokens=16000."
+                )
+            self.settings[name.strip().replace("-", "_")] = value
+
+    def open(self, *paths: str, builder: Builder = "inline") -> Workspace:
+        """Open the workspace that is meant. Says on stderr which one, where that was a guess.
+
+        Raises WorkspaceError when none can be meant.
+        """
+        from pensieve_mcp.workspace import Workspace
+
+        folders: Sequence[str] = paths or self.folders
+        name = self.name
+        if not folders and name is None and self.state is None:
+            name = self._guess().name
+        return Workspace.open(
+            folders,
+            name=name,
+            state=self.state,
+            environment=self.environment,
+            arguments=self.settings,
+            builder=builder,
+        )
+
+    def _guess(self) -> WorkspaceInfo:
+        from pensieve_mcp.workspace import list_workspaces
+
+        known = list_workspaces(self.environment)
+        if not known:
+            raise WorkspaceError(
+                "There is no workspace yet.",
+                hint="Name the folder of your documents: pensieve index FOLDER. Or look first: pensieve try",
+                slug="no_folder",
+            )
+        here = Path.cwd().resolve()
+        holding = [info for info in known if any(_holds(root, here) for root in info.roots)]
+        chosen = max(holding or known, key=lambda info: info.last_used)
+        if len(known) > 1:
+            say(f"Workspace {chosen.name} ({', '.join(root.folder for root in chosen.roots)}).")
+        return chosen
+
+
+def _holds(root: Root, folder: Path) -> bool:
+    return folder.is_relative_to(Path(root.folder).resolve())
+
+
+def command_options(function: F) -> F:
+    """For every command: the workspace options (hidden; `pensieve --help` shows them), and the Shell as first
+    argument."""
+    import functools
+
+    def wrapped(**options: Any) -> Any:
+        ctx = click.get_current_context()
+        shell: Shell = ctx.obj if isinstance(ctx.obj, Shell) else Shell(os.environ)
+        shell.take(options)
+        return function(shell, **options)
+
+    functools.update_wrapper(wrapped, function)
+    return cast("F", workspace_options()(wrapped))
+
+
+def leave(code: int) -> NoReturn:
+    """End the command with this exit code."""
+    click.get_current_context().exit(code)
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def document_path(workspace: Workspace, text: str) -> str:
+    """A document or folder as `root/relative/file`: given so, or as a path of this machine inside a root.
+
+    Raises NoSuchDocument with near names.
+    """
+    given = Path(text).expanduser()
+    if given.exists():
+        real = given.resolve()
+        for root in workspace.roots:
+            top = Path(root.folder).resolve()
+            if real == top:
+                return root.name
+            if not root.is_file and real.is_relative_to(top):
+                return f"{root.name}/{real.relative_to(top).as_posix()}"
+    return workspace.prefix(text)[0]
+
+
+def chosen_name(info: WorkspaceInfo) -> str:
+    return f"{info.name}: {', '.join(root.folder for root in info.roots) or 'no folders'}"
