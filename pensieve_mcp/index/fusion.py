@@ -34,23 +34,26 @@ def lexical_weight(true_share: float, script_weight: float) -> float:
     return 1.0 - (1.0 - weight) * script_weight
 
 
-def fuse(lexical: Mapping[int, float], dense: Mapping[int, float], weight: float) -> list[Fused]:
+def fuse(
+    lexical: Mapping[int, float], dense: Mapping[int, float], weight: float, limit: int | None = None
+) -> list[Fused]:
     """Passages of both sides, best first; equal scores in id order, so that an answer can be repeated.
 
     A passage that only one side found keeps that side's exact score: callers fill in the cosines of keyword
     hits, which cost little, and leave BM25 of the others at 0, which is what they have.
     """
-    fused = [
-        Fused(
-            one,
-            weight * lexical.get(one, 0.0) + (1.0 - weight) * dense.get(one, 0.0),
-            lexical.get(one, 0.0),
-            dense.get(one, 0.0),
-        )
-        for one in {**lexical, **dense}
+    other = 1.0 - weight
+    scores = {passage: other * cosine for passage, cosine in dense.items()}
+    for passage, share in lexical.items():
+        scores[passage] = scores.get(passage, 0.0) + weight * share
+    ranked = sorted(scores.items(), key=_best_first)[:limit]
+    return [
+        Fused(passage, score, lexical.get(passage, 0.0), dense.get(passage, 0.0)) for passage, score in ranked
     ]
-    fused.sort(key=lambda one: (-one.score, one.passage_id))
-    return fused
+
+
+def _best_first(scored: tuple[int, float]) -> tuple[float, int]:
+    return -scored[1], scored[0]
 
 
 def rerank(head: Sequence[Fused], cosines: Mapping[int, float], rest: Sequence[Fused]) -> list[Fused]:

@@ -259,7 +259,7 @@ class Index:
     ) -> SearchAnswer:
         notes: list[str] = []
         asked = [self._lexical.ask(query) for query in queries]
-        wanted = max(limit, SIDE_LIMIT)
+        wanted = max(limit, SIDE_LIMIT)  # the lists are longer than asked: questions may share passages
         matches = [self._match(one, under, wanted, notes) for one in asked]
         used: Mode = mode
         ranked: list[list[fusion.Fused]]
@@ -366,7 +366,7 @@ class Index:
                 weight = fusion.lexical_weight(share if is_true else 0.0, script)
                 more = [passage for passage in lexical if passage not in dense]
                 dense.update(zip(more, map(float, self._vectors.cosines(vector, more)), strict=True))
-            ranking = fusion.fuse(lexical if mode != "dense" else {}, dense, weight)
+            ranking = fusion.fuse(lexical if mode != "dense" else {}, dense, weight, limit)
             if is_true and self._true is not None and share < 1.0:
                 ranking = self._second_stage(vector, ranking, share, deadline, notes)
             ranked.append(ranking)
