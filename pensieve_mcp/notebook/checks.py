@@ -61,8 +61,8 @@ def sound(text: str, what: str) -> str:
 
 def checked_summary(summary: str, limits: NoteLimits) -> str:
     """The summary as one line. Raises Miscast when it is too long."""
-    line = " ".join(sound(summary, "summary").split())
-    line = "".join(sign for sign in line if unicodedata.category(sign) not in _NOT_IN_A_LINE)
+    blank = (" " if unicodedata.category(sign) in _NOT_IN_A_LINE else sign for sign in sound(summary, "summary"))
+    line = " ".join("".join(blank).split())
     if len(line) > limits.summary_chars:
         raise Miscast(
             f"The summary has {len(line):,} characters; at most {limits.summary_chars} are allowed, "
