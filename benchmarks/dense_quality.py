@@ -94,7 +94,9 @@ def load(folder: Path, prefix: str = "") -> Questions:
     return found
 
 
-def judge(questions: Questions, queries: NDArray[np.float32], passages: NDArray[np.float32]) -> tuple[float, float]:
+def judge(
+    questions: Questions, queries: NDArray[np.float32], passages: NDArray[np.float32]
+) -> tuple[float, float]:
     """(nDCG@10, recall@10), means over the questions."""
     gains, recalls = [], []
     for query, relevant in zip(queries, questions.relevant, strict=True):
@@ -107,7 +109,9 @@ def judge(questions: Questions, queries: NDArray[np.float32], passages: NDArray[
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path, nargs="?", default=os.environ.get("PENSIEVE_RETRIEVAL_DATA"))
     parser.add_argument("--sets", nargs="*", default=["needle", "pycode", "xquad-en"])
     parser.add_argument("--no-minilm", action="store_true")
@@ -131,7 +135,9 @@ def main() -> None:
             else:
                 begun = time.process_time()
                 true, true_asked = minilm.documents(questions.passages), minilm.queries(questions.texts)
-                sys.stderr.write(f"{name}: {len(true) / (time.process_time() - begun):.0f} passages per CPU s\n")
+                sys.stderr.write(
+                    f"{name}: {len(true) / (time.process_time() - begun):.0f} passages per CPU s\n"
+                )
                 if kept is not None:
                     np.savez(kept, passages=true, questions=true_asked)
             half = np.where((np.arange(len(table)) % 2 == 0)[:, None], table, true)

@@ -83,7 +83,7 @@ class SentenceTransformersEncoder:
             encode = getattr(model, method, model.encode)  # versions before 5 have only encode
             try:
                 out[rows] = encode(
-                    [texts[row] for row in rows],
+                    [texts[row].encode("utf-8", "replace").decode() for row in rows],
                     batch_size=BATCH,
                     show_progress_bar=False,
                     normalize_embeddings=True,

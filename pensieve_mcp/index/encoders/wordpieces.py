@@ -46,7 +46,10 @@ class PieceCache(dict[str, tuple[int, ...]]):
     tenth of splitting it again. Equal to the tokenizer's own answer, which a property test compares."""
 
     def __missing__(self, run: str) -> tuple[int, ...]:
-        pieces = tuple(load_tokenizer().encode(run, add_special_tokens=False).ids)
+        whole = run.encode("utf-8", "replace").decode()  # half a surrogate pair is no text to the tokenizer
+        pieces = tuple(load_tokenizer().encode(whole, add_special_tokens=False).ids)
+        if len(run) > MAX_WORD_CHARACTERS:  # a paragraph of Chinese, or data: not worth remembering
+            return pieces
         if len(self) >= CACHED_RUNS:
             self.clear()
         self[run] = pieces
