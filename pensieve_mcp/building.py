@@ -78,7 +78,6 @@ class Indexing(Protocol):
     def generation(self) -> int: ...
     def writer(self) -> IndexWriting: ...
     def upgrade(self, texts: PassageTexts, *, seconds: float, cancel: Callable[[], bool]) -> bool: ...
-    def close(self) -> None: ...
 
 
 class Reading(Protocol):
@@ -176,8 +175,7 @@ def upgrade(
             if done:
                 return True
     finally:
-        if index is not None:
-            index.close()
+        _close(index)
         with contextlib.suppress(StorageError):
             lease.give_back()
 
@@ -213,7 +211,7 @@ class _Build:
         self.writer: IndexWriting | None = None
         self.started_ns = time.time_ns()
         self.generation = 0
-        self.batch: list[Incoming] = []
+        self.batch: list[_Read] = []
         self.batch_chars = 0
         self.batch_began = 0.0
         self.waiting: list[int] = []  # documents in the writer, not committed
@@ -236,9 +234,7 @@ class _Build:
         if self.writer is not None:
             with contextlib.suppress(PensieveError):
                 self.writer.close()
-        if self.index is not None:
-            with contextlib.suppress(PensieveError):
-                self.index.close()
+        _close(self.index)
         if isinstance(error, PensieveError) and not isinstance(error, LeaseLost):
             # A full disk may refuse this too; then the stale beat tells that the build ended.
             with contextlib.suppress(StorageError):
@@ -342,7 +338,7 @@ class _Build:
         published, announced = self.intake.fact("generation"), self.intake.fact("committing")
         if index.generation not in (published, announced) or (published and not index.generation):
             if index.generation:
-                index.close()
+                _close(index)
                 self.index = self._new_index("it belongs to another corpus.db")
             else:
                 self.intake.index_was_lost()
@@ -671,17 +667,9 @@ class _Build:
         if read.extracted is None or read.digest is None:
             self._take_failure(read)
         else:
-            sighting = Sighting(read.file.root, read.file.raw, read.file.path, read.digest)
-            document_id = (
-                read.known.document_id
-                if read.known is not None
-                else self.store.ids.documents([sighting], is_there=self._is_there)[0]
-            )
-            if read.known is not None:
-                self.store.ids.moved(document_id, sighting)
             if not self.batch:
                 self.batch_began = time.monotonic()
-            self.batch.append(Incoming(document_id, read.file, read.digest, read.extracted))
+            self.batch.append(read)
             self.batch_chars += len(read.extracted.text)
         self.state = replace(
             self.state,
@@ -715,11 +703,39 @@ class _Build:
     def _flush(self) -> None:
         """Store the batch, give it to the index's writer, and commit that when it is time."""
         if self.batch:
-            batch, self.batch, self.batch_chars = self.batch, [], 0
+            batch, self.batch, self.batch_chars = self._numbered(self.batch), [], 0
             self.intake.put(batch, seen_ns=self.started_ns)
             for one in batch:
                 self._feed(one.document_id, again=True)
         self._commit_when_due()
+
+    def _numbered(self, reads: Sequence[_Read]) -> list[Incoming]:
+        """The batch with its document ids, in two transactions of pensieve.db, which sync to the disk.
+
+        Changed documents first, so that text that left one is free for another; then by path, since two threads
+        read and ids in reading order would follow chance.
+        """
+        reads = sorted(reads, key=lambda read: (read.known is None, read.file.path))
+        sightings = [Sighting(r.file.root, r.file.raw, r.file.path, r.digest or b"") for r in reads]
+        known = [
+            (r.known.document_id, s) for r, s in zip(reads, sightings, strict=True) if r.known is not None
+        ]
+        new = [s for r, s in zip(reads, sightings, strict=True) if r.known is None]
+        if known:
+            self.store.ids.moved(known)
+        numbers = iter(self.store.ids.documents(new, is_there=self._is_there) if new else ())
+        return [
+            Incoming(r.known.document_id if r.known else next(numbers), r.file, r.digest or b"", r.extracted)
+            for r in reads
+            if r.extracted is not None
+        ]
+
+
+def _close(index: Indexing | None) -> None:
+    """Let go of the index's files, where it has something to let go of."""
+    if index is not None and hasattr(index, "close"):
+        with contextlib.suppress(PensieveError):
+            index.close()
 
 
 def _cut_differently(stored: str, ours: str) -> bool:

@@ -154,13 +154,13 @@ class Ids:
         )
         return document_id
 
-    def moved(self, document_id: int, sighting: Sighting) -> None:
-        """A document stands at another path now."""
+    def moved(self, moves: Iterable[tuple[int, Sighting]]) -> None:
+        """Documents that stand at another path or have other content now."""
         with self._connections.writing() as db:
-            db.conn.execute(
+            db.conn.executemany(
                 "UPDATE document_ids SET root = ?, raw = ?, path = ?, digest = ?, live = 1 "
                 "WHERE document_id = ?",
-                (sighting.root, sighting.raw, sighting.path, sighting.digest, document_id),
+                [(s.root, s.raw, s.path, s.digest, document_id) for document_id, s in moves],
             )
 
     def gone(self, document_ids: Iterable[int]) -> None:

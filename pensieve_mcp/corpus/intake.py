@@ -155,8 +155,7 @@ class Intake:
 
     def moved(self, moves: Sequence[tuple[int, FoundFile, bytes]], *, seen_ns: int) -> None:
         """Documents with the same text at another path: (document id, file, digest)."""
-        for document_id, file, digest in moves:
-            self.ids.moved(document_id, Sighting(file.root, file.raw, file.path, digest))
+        self.ids.moved((i, Sighting(file.root, file.raw, file.path, digest)) for i, file, digest in moves)
         with self.writing() as db:
             # Two may have swapped their names: give up all old paths before taking new ones.
             db.conn.executemany(

@@ -76,9 +76,11 @@ def _pages(units: Sequence[Unit]) -> bool:
 
 
 def _units(units: Sequence[Unit], blocks: Sequence[Block]) -> str:
-    if not units or units[0].kind == "body":
+    if not units:
         return ""
     first = units[0]
+    if first.kind == "body":
+        return _short(first.label) if len(units) == 1 else ""  # an attachment has its name
     same = [unit for unit in units if unit.kind == first.kind]
     if first.kind == "sheet":
         return _sheets(same, blocks)
@@ -156,7 +158,8 @@ def _column_name(number: int) -> str:
 def _heading(blocks: Sequence[Block]) -> str:
     """The heading the span begins under: the innermost of its first block that has one."""
     for block in blocks:
-        if block.heading:
+        # The columns of a table stand as its heading, for searching; lines and cells tell a person more.
+        if block.heading and " | " not in block.heading[-1]:
             return _short(block.heading[-1])
     return ""
 

@@ -34,6 +34,7 @@ from pensieve_mcp.corpus.types import (
     Skipped,
     Span,
     Stat,
+    Unit,
     Unreadable,
 )
 from pensieve_mcp.errors import NoSuchChunk, NoSuchDocument
@@ -278,14 +279,14 @@ class CorpusStore:
             shared = 0
             while shared < min(len(last), len(heading)) and last[shared] == heading[shared]:
                 shared += 1
-            for level in range(min(shared, len(heading) - 1), len(heading)):
+            for level in range(shared, len(heading)):
                 places.append((layout.starts[number], heading[level], level + 1))
             last = heading
             if len(places) >= OUTLINE_ENTRIES:
                 break
         if not places:
             units = layout.units[:OUTLINE_ENTRIES]
-            places = [(unit.start, unit.label or f"{unit.kind} {unit.ordinal}", 1) for unit in units]
+            places = [(unit.start, _unit_name(unit), 1) for unit in units]
             if len(places) == 1 and layout.units[0].kind == "body":
                 places = []
         ends = _section_ends([(start, level) for start, _, level in places], document.chars)
@@ -375,12 +376,14 @@ class CorpusStore:
         """Where a stretch stands, for people: `p. 12`, `Sheet1!B3:F9`, `§ 2.1 Terms`, `lines 40–58`."""
         with self.connections.reading() as db:
             layout = self._layout(document_id, db)[1]
-            verbatim = db.conn.execute(
-                "SELECT verbatim FROM documents WHERE document_id = ?", (document_id,)
-            ).fetchone()[0]
+            verbatim, chars = db.conn.execute(
+                "SELECT verbatim, chars FROM documents WHERE document_id = ?", (document_id,)
+            ).fetchone()
             lines = self._lines(db, document_id, span) if verbatim else None
         units = [u for u in layout.units if u.start < span.end and u.end > span.start]
-        return locate(span, units, layout.blocks_in(span), lines=lines)
+        told = locate(span, units, layout.blocks_in(span), lines=lines)
+        # A long text without any structure: how far in it is helps more than nothing.
+        return told or (f"{100 * span.start // chars} % in" if span.end - span.start < chars else "")
 
     def _lines(self, db: Database, document_id: int, span: Span) -> tuple[int, int]:
         version = self._version(db, document_id)
@@ -771,6 +774,14 @@ def _set_id(db: Database, chunk_set: ChunkSet) -> int:
         (chunk_set.size_tokens, chunk_set.overlap_tokens),
     ).fetchone()
     return int(row[0]) if row is not None else 0
+
+
+def _unit_name(unit: Unit) -> str:
+    if unit.kind == "body":
+        return unit.label or "text"
+    if unit.kind == "page" or not unit.label:
+        return f"{unit.kind} {unit.label or unit.ordinal}"
+    return unit.label
 
 
 def _section_ends(places: Sequence[tuple[int, int]], length: int) -> list[int]:
