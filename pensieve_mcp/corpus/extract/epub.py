@@ -80,8 +80,12 @@ def _chapter(items: Iterator[Piece | Facts], number: int, label: str) -> Iterato
         if isinstance(item, Piece) and item.text:
             if not label:
                 label = next((block.heading[0] for block in item.blocks if block.heading), "")
-            # Lines of a file inside the book would help nobody.
-            blocks = tuple(replace(block, first_line=None, last_line=None) for block in item.blocks)
+            # Lines of a file inside the book would help nobody; a block ends before its newline, as elsewhere here.
+            blocks = tuple(
+                replace(block, end=block.start + len(said), first_line=None, last_line=None)
+                for block in item.blocks
+                if (said := item.text[block.start : block.end].rstrip("\n"))
+            )
             yield Piece(item.text, "chapter", number, label, blocks)
 
 

@@ -25,7 +25,14 @@ from pensieve_mcp.corpus.extract import wire
 from pensieve_mcp.corpus.types import Limits
 
 _READ_BYTES = 262_144
-_BOOT = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from pensieve_mcp.corpus.extract.worker import main; main(sys.argv[2])"
+# `-I -S` leaves a bare import path, which we fill with our own: so wheels, editable installs, checkouts and zips
+# are all found alike, and nothing of the working folder or the environment is.
+_BOOT = """
+import sys, json
+sys.path[:] = json.loads(sys.argv[1])
+from pensieve_mcp.corpus.extract.worker import main
+main(sys.argv[2])
+"""
 # What a Python may need to start at all; nothing else of our environment reaches a worker.
 _KEPT_VARIABLES = (
     "SYSTEMROOT",

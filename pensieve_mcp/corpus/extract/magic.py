@@ -146,7 +146,7 @@ def looks_binary(head: bytes) -> bool:
         even, odd = head[0::2].count(0), head[1::2].count(0)
         half = max(len(head) // 2, 1)
         return not (
-            max(even, odd) > 0.3 * half and min(even, odd) < 0.2 * half or even + odd > 0.6 * len(head)
+            (max(even, odd) > 0.3 * half and min(even, odd) < 0.2 * half) or even + odd > 0.6 * len(head)
         )
     return sum(byte < 9 or 13 < byte < 27 or 27 < byte < 32 for byte in head) > len(head) // 10
 

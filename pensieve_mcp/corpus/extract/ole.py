@@ -54,6 +54,7 @@ def format_of(file: BinaryIO) -> str:
 
 
 def _names(file: BinaryIO) -> set[str]:
+    whole = file.seek(0, 2)
     file.seek(0)
     header = file.read(512)
     if len(header) < 512:
@@ -67,6 +68,8 @@ def _names(file: BinaryIO) -> set[str]:
     seen: set[int] = set()
     while sector < _END and sector not in seen and len(seen) < _MOST_SECTORS:
         seen.add(sector)
+        if (sector + 1) * size >= whole:
+            break
         file.seek((sector + 1) * size)
         data = file.read(size)
         for at in range(0, len(data) - 127, 128):
@@ -76,7 +79,10 @@ def _names(file: BinaryIO) -> set[str]:
         per_sector = size // 4
         if sector // per_sector >= len(fat) or fat[sector // per_sector] >= _END:
             break
-        file.seek((fat[sector // per_sector] + 1) * size + 4 * (sector % per_sector))
+        entry = (fat[sector // per_sector] + 1) * size + 4 * (sector % per_sector)
+        if entry >= whole:
+            break
+        file.seek(entry)
         raw = file.read(4)
         if len(raw) < 4:
             break

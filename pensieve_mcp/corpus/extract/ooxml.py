@@ -35,9 +35,9 @@ class _Table:
 class Paragraphs:
     """Turns a stream of XML events into paragraphs and table rows.
 
-    `emit(text, paragraph)` is called for each; `paragraph` is None for a row, whose cells are parted by tabs. Text boxes
-    nest inside paragraphs and come out before the paragraph they hang on. Tracked deletions, the old place of moved
-    text, field codes and phonetic readings are left out.
+    `emit(text, paragraph)` is called for each; `paragraph` is None for a row, whose cells are parted by tabs.
+    Text boxes nest inside paragraphs and come out before the paragraph they hang on. Tracked deletions, the old place
+    of moved text, field codes and phonetic readings are left out.
     """
 
     def __init__(self, emit: Callable[[str, Paragraph | None], None]) -> None:

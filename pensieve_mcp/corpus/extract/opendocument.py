@@ -333,4 +333,4 @@ class _Content(_Texts):
 
 def _repeat(attributes: Attributes, name: str) -> int:
     count = attribute(attributes, name, "1")
-    return max(int(count), 1) if count.isdigit() and len(count) < 10 else 1
+    return max(int(count), 1) if count.isdigit() and len(count) < 12 else 1

@@ -289,7 +289,29 @@ def format_of(file: BinaryIO, suffix: str, limits: Limits) -> str:
 
 
 _OFFICE_SUFFIXES = frozenset(
-    ".docx .docm .dotx .dotm .pptx .pptm .ppsx .ppsm .potx .xlsx .xlsm .xltx .xltm .xlsb .odt .ott .ods .ots .odp .otp .epub".split()
+    [
+        ".docx",
+        ".docm",
+        ".dotx",
+        ".dotm",
+        ".pptx",
+        ".pptm",
+        ".ppsx",
+        ".ppsm",
+        ".potx",
+        ".xlsx",
+        ".xlsm",
+        ".xltx",
+        ".xltm",
+        ".xlsb",
+        ".odt",
+        ".ott",
+        ".ods",
+        ".ots",
+        ".odp",
+        ".otp",
+        ".epub",
+    ]
 )
 _CONTENT_TYPES: tuple[tuple[str, str], ...] = (
     ("wordprocessingml", "docx"), ("ms-word", "docx"), ("presentationml", "pptx"), ("ms-powerpoint", "pptx"),
@@ -309,13 +331,13 @@ def _office_kind(package: Package, main: str) -> str:
     for _ in package.parse(main, root):
         if root.name:
             break
-    key = {"document": "docx", "presentation": "pptx", "workbook": "xlsx"}.get(root.name or "")
-    if key is None:
+    rooted = {"document": "docx", "presentation": "pptx", "workbook": "xlsx"}.get(root.name or "")
+    if rooted is None:
         raise Unreadable(
             "unsupported",
             f"an Office package of another kind ({told or root.name}): there is no reader for it",
         )
-    return key
+    return rooted
 
 
 class _Root(_Quiet):

@@ -198,34 +198,36 @@ class ExtractionPool:
             "seconds": seconds + self._idle_timeout_seconds,
         }
         started = time.monotonic()
-        worker = self._borrow()
-        try:
+        while True:
+            worker = self._borrow()
+            heard = False
             try:
                 worker.ask(request, descriptor, path)
+                done = None
+                while done is None:
+                    done = reading.take(worker.frame(self._idle_timeout_seconds, deadline))
+                    heard = True
             except Gone:
-                # An idle worker was killed from outside before it saw this file; the file is not to blame.
+                worker.ended = True
+                fault = self._bury(worker, None)
+                if heard or worker.files == 1 or self._closed:
+                    return fault
+                # It had read other files and said nothing of this one: perhaps it was killed while idle. A worker
+                # that knows no other file will tell whether this one is to blame.
+                continue
+            except TimeoutError:
+                spent = time.monotonic() - started
+                return self._bury(worker, wire.Refused("timeout", f"no answer; stopped after {spent:.1f} s"))
+            except wire.BadFrame as problem:
+                return self._bury(worker, wire.Refused("crashed", f"the reader spoke gibberish: {problem}"))
+            except BaseException:
                 self._bury(worker, None)
-                worker = self._borrow()
-                worker.ask(request, descriptor, path)
-            while (done := reading.take(worker.frame(self._idle_timeout_seconds, deadline))) is None:
-                pass
-        except Gone:
-            worker.ended = True
-            return self._bury(worker, None)
-        except TimeoutError:
-            spent = time.monotonic() - started
-            return self._bury(worker, wire.Refused("timeout", f"no answer; stopped after {spent:.1f} s"))
-        except wire.BadFrame as problem:
-            return self._bury(worker, wire.Refused("crashed", f"the reader spoke gibberish: {problem}"))
-        except BaseException:
-            self._bury(worker, None)
-            raise
-        worker.peak_bytes = done.peak_bytes
-        worker.first_peak_bytes = worker.first_peak_bytes or done.peak_bytes
-        self._give_back(
-            worker, spoilt=reading.refused is not None and reading.refused.reason == "out_of_memory"
-        )
-        return None
+                raise
+            worker.peak_bytes = done.peak_bytes
+            worker.first_peak_bytes = worker.first_peak_bytes or done.peak_bytes
+            spoilt = reading.refused is not None and reading.refused.reason == "out_of_memory"
+            self._give_back(worker, spoilt=spoilt)
+            return None
 
     def _borrow(self) -> Worker:
         with self._lock:

@@ -34,8 +34,38 @@ _READERS: dict[str, tuple[str, str]] = {
 }
 # Suffixes of formats that have magic bytes; without them the content decides, and is corrupt if it is no text.
 RICH_SUFFIXES = frozenset(
-    ".pdf .docx .docm .dotx .dotm .pptx .pptm .ppsx .ppsm .potx .xlsx .xlsm .xltx .xltm .xlsb .odt .ott .ods .ots .odp .otp "
-    ".epub .rtf .doc .dot .xls .xlt .ppt .pps .msg".split()
+    [
+        ".pdf",
+        ".docx",
+        ".docm",
+        ".dotx",
+        ".dotm",
+        ".pptx",
+        ".pptm",
+        ".ppsx",
+        ".ppsm",
+        ".potx",
+        ".xlsx",
+        ".xlsm",
+        ".xltx",
+        ".xltm",
+        ".xlsb",
+        ".odt",
+        ".ott",
+        ".ods",
+        ".ots",
+        ".odp",
+        ".otp",
+        ".epub",
+        ".rtf",
+        ".doc",
+        ".dot",
+        ".xls",
+        ".xlt",
+        ".ppt",
+        ".pps",
+        ".msg",
+    ]
 )
 _HTML = re.compile(
     rb"\s*(?:\xef\xbb\xbf)?\s*(?:<!--.{0,500}?-->\s*)?<(?:!doctype\s+html|html[\s>])", re.I | re.S

@@ -130,24 +130,20 @@ def _blocks(rows: list[Any]) -> tuple[Block, ...]:
     blocks: list[Block] = []
     before: tuple[str, ...] = ()
     for row in rows:
-        match row:
-            case [int(start), int(end)]:
-                blocks.append(Block(start, end, before))
-            case [int(start), int(end), heading, first, last, cells]:
-                if heading is not None:
-                    before = tuple(_text(part) for part in heading)
-                blocks.append(
-                    Block(
-                        start,
-                        end,
-                        before,
-                        _count(first),
-                        _count(last),
-                        None if cells is None else _text(cells),
-                    )
-                )
-            case _:
-                raise ValueError(f"no block of ours: {str(row)[:80]}")
+        if not isinstance(row, list) or len(row) not in (2, 6):
+            raise ValueError(f"no block of ours: {str(row)[:80]}")
+        start, end = row[0], row[1]
+        if type(start) is not int or type(end) is not int:
+            raise ValueError(f"no offsets: {str(row)[:80]}")
+        if len(row) == 2:
+            blocks.append(Block(start, end, before))
+            continue
+        heading, first, last, cells = row[2:]
+        if heading is not None:
+            before = tuple(_text(part) for part in heading)
+        blocks.append(
+            Block(start, end, before, _count(first), _count(last), None if cells is None else _text(cells))
+        )
     return tuple(blocks)
 
 

@@ -236,11 +236,8 @@ def main(options_json: str) -> None:
     options = json.loads(options_json)
     memory: int = options["memory"]
     limits = Limits(**options["limits"])
-    channel: Channel
-    if options["socket"] is None:
-        channel = PipeChannel()
-    else:
-        channel = SocketChannel(socket.socket(fileno=options["socket"]))
+    given = options["socket"]
+    channel: Channel = PipeChannel() if given is None else SocketChannel(socket.socket(fileno=given))
     with contextlib.suppress(OSError):
         os.set_blocking(2, False)  # a full stderr pipe must not stop us
     bound_this_process(memory)

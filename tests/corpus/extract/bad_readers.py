@@ -7,6 +7,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import BinaryIO
 
 from pensieve_mcp.corpus.types import Block, Extractor, Facts, FileHint, Limits, Piece, Unreadable
@@ -94,6 +95,11 @@ def _touch_memory() -> None:
         time.sleep(0.005)
 
 
+def _spin() -> None:
+    while True:
+        pass
+
+
 def _recurse() -> None:
     _recurse()
 
@@ -108,7 +114,7 @@ def _write_a_file() -> None:
         os.write(descriptor, b"x")
     finally:
         os.close(descriptor)
-        os.unlink("/tmp/pensieve-worker-must-not-write")
+        Path("/tmp/pensieve-worker-must-not-write").unlink()
 
 
 def _environment() -> None:
@@ -121,7 +127,7 @@ def readers() -> dict[str, Extractor]:
         ".pages": Pages(),
         ".stop": Acting("stop", lambda: os.kill(os.getpid(), signal.SIGSTOP)),
         ".stop-late": Acting("stop-late", lambda: os.kill(os.getpid(), signal.SIGSTOP), good=5),
-        ".spin": Acting("spin", lambda: [None for _ in iter(int, 1)]),
+        ".spin": Acting("spin", _spin),
         ".exit": Acting("exit", lambda: os._exit(3)),
         ".abort": Acting("abort", os.abort),
         ".segv": Acting("segv", lambda: os.kill(os.getpid(), signal.SIGSEGV)),

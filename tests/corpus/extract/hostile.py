@@ -26,7 +26,8 @@ def zipped(parts: Mapping[str, bytes | str], *, level: int = 6) -> bytes:
 
 def relationships(*relations: tuple[str, str]) -> str:
     rows = "".join(
-        f'<Relationship Id="r{n}" Type="{_REL}/{kind}" Target="{target}"/>' for n, (kind, target) in enumerate(relations, 1)
+        f'<Relationship Id="r{n}" Type="{_REL}/{kind}" Target="{target}"/>'
+        for n, (kind, target) in enumerate(relations, 1)
     )
     return f'<Relationships xmlns="{_RELS}">{rows}</Relationships>'
 
@@ -34,12 +35,23 @@ def relationships(*relations: tuple[str, str]) -> str:
 def content_types(part: str, kind: str) -> str:
     return (
         '<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types">'
-        f'<Override PartName="/{part}" ContentType="application/vnd.openxmlformats-officedocument.{kind}.main+xml"/></Types>'
+        f'<Override PartName="/{part}" '
+        f'ContentType="application/vnd.openxmlformats-officedocument.{kind}.main+xml"/></Types>'
     )
 
 
-def docx(body: str | bytes, *, main: str = "word/document.xml", prolog: str = "", extra: Mapping[str, bytes | str] | None = None) -> bytes:
-    document = body if isinstance(body, bytes) else f'{prolog}<w:document xmlns:w="{_WORD}"><w:body>{body}</w:body></w:document>'
+def docx(
+    body: str | bytes,
+    *,
+    main: str = "word/document.xml",
+    prolog: str = "",
+    extra: Mapping[str, bytes | str] | None = None,
+) -> bytes:
+    document = (
+        body
+        if isinstance(body, bytes)
+        else f'{prolog}<w:document xmlns:w="{_WORD}"><w:body>{body}</w:body></w:document>'
+    )
     return zipped(
         {
             "[Content_Types].xml": content_types(main, "wordprocessingml.document"),
@@ -54,14 +66,18 @@ def paragraph(text: str) -> str:
     return f"<w:p><w:r><w:t>{text}</w:t></w:r></w:p>"
 
 
-def xlsx(rows: str, *, strings: str | None = None, styles: str | None = None, date1904: bool = False) -> bytes:
+def xlsx(
+    rows: str, *, strings: str | None = None, styles: str | None = None, date1904: bool = False
+) -> bytes:
     parts: dict[str, bytes | str] = {
         "[Content_Types].xml": content_types("xl/workbook.xml", "spreadsheetml.sheet"),
         "_rels/.rels": relationships(("officeDocument", "xl/workbook.xml")),
         "xl/workbook.xml": f'<workbook xmlns="{_SHEET}" xmlns:r="{_REL}"><workbookPr date1904="{int(date1904)}"/>'
         '<sheets><sheet name="Bees" sheetId="1" r:id="r1"/></sheets></workbook>',
         "xl/_rels/workbook.xml.rels": relationships(
-            ("worksheet", "worksheets/sheet1.xml"), ("sharedStrings", "sharedStrings.xml"), ("styles", "styles.xml")
+            ("worksheet", "worksheets/sheet1.xml"),
+            ("sharedStrings", "sharedStrings.xml"),
+            ("styles", "styles.xml"),
         ),
         "xl/worksheets/sheet1.xml": f'<worksheet xmlns="{_SHEET}"><sheetData>{rows}</sheetData></worksheet>',
         "xl/styles.xml": styles or f'<styleSheet xmlns="{_SHEET}"/>',
@@ -77,21 +93,28 @@ def odf(kind: str, body: str) -> bytes:
     return zipped(
         {
             "mimetype": f"application/vnd.oasis.opendocument.{kind}",
-            "content.xml": f"<office:document-content {spaces}><office:body>{body}</office:body></office:document-content>",
+            "content.xml": f"<office:document-content {spaces}><office:body>{body}"
+            "</office:body></office:document-content>",
         }
     )
 
 
 def epub(spine: list[str], chapters: Mapping[str, str], *, extra: Mapping[str, str] | None = None) -> bytes:
-    items = "".join(f'<item id="{name}" href="{name}.xhtml" media-type="application/xhtml+xml"/>' for name in chapters)
+    items = "".join(
+        f'<item id="{name}" href="{name}.xhtml" media-type="application/xhtml+xml"/>' for name in chapters
+    )
     refs = "".join(f'<itemref idref="{name}"/>' for name in spine)
     return zipped(
         {
             "mimetype": "application/epub+zip",
-            "META-INF/container.xml": '<container><rootfiles><rootfile full-path="OPS/book.opf"/></rootfiles></container>',
+            "META-INF/container.xml": "<container><rootfiles>"
+            '<rootfile full-path="OPS/book.opf"/></rootfiles></container>',
             "OPS/book.opf": "<package><metadata><title>The Book of Bees</title></metadata>"
             f"<manifest>{items}</manifest><spine>{refs}</spine></package>",
-            **{f"OPS/{name}.xhtml": f"<html><body>{content}</body></html>" for name, content in chapters.items()},
+            **{
+                f"OPS/{name}.xhtml": f"<html><body>{content}</body></html>"
+                for name, content in chapters.items()
+            },
             **(extra or {}),
         }
     )
@@ -111,7 +134,9 @@ def pdf(*objects: bytes) -> bytes:
     return bytes(out)
 
 
-def pdf_with(stream: bytes, *, page: bytes = b"", packed: bool = True, extra: tuple[bytes, ...] = ()) -> bytes:
+def pdf_with(
+    stream: bytes, *, page: bytes = b"", packed: bool = True, extra: tuple[bytes, ...] = ()
+) -> bytes:
     """One page with this content stream. `page` is added to the page's dictionary."""
     data = zlib.compress(stream, 9) if packed else stream
     filters = b"/Filter /FlateDecode " if packed else b""
@@ -135,7 +160,8 @@ def pdf_bomb(megabytes: int) -> bytes:
     return pdf(
         b"<< /Type /Catalog /Pages 2 0 R >>",
         b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
-        b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 4 0 R /Resources << /Font << /F 5 0 R >> >> >>",
+        b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 4 0 R "
+        b"/Resources << /Font << /F 5 0 R >> >> >>",
         b"<< /Filter /FlateDecode /Length %d >>\nstream\n%s\nendstream" % (len(data), data),
         b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 
 from hypothesis import given
@@ -14,7 +15,9 @@ from pensieve_mcp.corpus.types import Block, Facts, Limits, Piece
 FACTS = Facts("text/plain")
 CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 # Letters of every width, line ends and all kinds of dirt, dense enough to meet at borders.
-texts = st.text(alphabet=st.sampled_from("ab é蜂🐝\t\r\n\x00\x02\x0b\x0c\x85\x9f\ud800\udfff\u2028\ufffe"), max_size=40)
+texts = st.text(
+    alphabet=st.sampled_from("ab é蜂🐝\t\r\n\x00\x02\x0b\x0c\x85\x9f\ud800\udfff\u2028\ufffe"), max_size=40
+)
 
 
 @st.composite
@@ -22,7 +25,8 @@ def pieces(draw: st.DrawFn) -> Piece:
     text = draw(texts)
     borders = sorted(draw(st.lists(st.integers(0, len(text)), max_size=8)))
     blocks = tuple(
-        Block(start, end, heading=(str(start),)) for start, end in zip(borders[::2], borders[1::2], strict=False)
+        Block(start, end, heading=(str(start),))
+        for start, end in zip(borders[::2], borders[1::2], strict=False)
     )
     kind = draw(st.sampled_from(["body", "page", "notes"]))
     return Piece(text, kind, draw(st.integers(1, 3)), draw(st.sampled_from(["", "iv"])), blocks)
@@ -54,7 +58,9 @@ def test_units_tile_and_blocks_ascend(given_pieces: list[Piece]) -> None:
 
 
 @given(st.lists(pieces(), max_size=8))
-def test_nothing_is_lost_but_dirt_and_nothing_added_but_newlines_between_units(given_pieces: list[Piece]) -> None:
+def test_nothing_is_lost_but_dirt_and_nothing_added_but_newlines_between_units(
+    given_pieces: list[Piece],
+) -> None:
     document = compose(given_pieces, FACTS, "test/1", Limits())
     whole = cleaned("".join(piece.text for piece in given_pieces))
     assert document.text.replace("\n", "") == whole.replace("\n", "")
@@ -68,7 +74,9 @@ def test_a_block_says_what_it_said_in_its_piece(piece: Piece) -> None:
     wanted = [cleaned(piece.text[b.start : b.end]) for b in piece.blocks]
     got = [document.text[b.start : b.end] for b in document.blocks]
     # A border between CR and LF falls to one side or the other; all else is exact.
-    assert [text.strip("\n") for text in got if text.strip("\n")] == [text.strip("\n") for text in wanted if text.strip("\n")]
+    assert [text.strip("\n") for text in got if text.strip("\n")] == [
+        text.strip("\n") for text in wanted if text.strip("\n")
+    ]
     if "\r\n" not in piece.text:
         kept = [b.heading for b, text in zip(piece.blocks, wanted, strict=True) if text]
         assert [b.heading for b in document.blocks] == kept
@@ -97,14 +105,27 @@ def test_frames_carry_pieces_unharmed(given_pieces: list[Piece]) -> None:
     decoded = wire.decode(frame[wire.HEADER.size :])
     clean = re.compile("[\ud800-\udfff]")
     wanted = [
-        Piece(clean.sub("\ufffd", i.text), i.kind, i.ordinal, i.label, i.blocks) if isinstance(i, Piece) else i for i in items
+        Piece(clean.sub("\ufffd", i.text), i.kind, i.ordinal, i.label, i.blocks)
+        if isinstance(i, Piece)
+        else i
+        for i in items
     ]
     assert decoded == wanted
 
 
-@given(st.binary(max_size=60) | st.sampled_from([b"[[]]", b"[1]", b'[["p"]]', b'[["p",1,"body",1,"",[]]]', b'[["r","no such reason",""]]', b"[" * 20_000]))
+@given(
+    st.binary(max_size=60)
+    | st.sampled_from(
+        [
+            b"[[]]",
+            b"[1]",
+            b'[["p"]]',
+            b'[["p",1,"body",1,"",[]]]',
+            b'[["r","no such reason",""]]',
+            b"[" * 20_000,
+        ]
+    )
+)
 def test_gibberish_is_a_bad_frame_and_nothing_else(payload: bytes) -> None:
-    try:
+    with contextlib.suppress(wire.BadFrame):
         assert isinstance(wire.decode(payload), list)
-    except wire.BadFrame:
-        pass

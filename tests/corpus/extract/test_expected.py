@@ -1,4 +1,4 @@
-"""What the sample documents must yield, as tests/library/expected.json says: phrases, pages, cells, or the reason why not."""
+"""What the sample documents must yield by tests/library/expected.json: phrases, pages, cells, or the reason why not."""
 
 from __future__ import annotations
 
@@ -17,8 +17,14 @@ from pensieve_mcp.corpus.types import Extracted, FileHint, Limits, Unreadable
 from .conftest import Reader
 
 LIBRARY = Path(__file__).parents[2] / "library"
-EXPECTED: dict[str, dict[str, Any]] = json.loads((LIBRARY / "expected.json").read_text(encoding="utf-8"))["files"]
-OURS = {name: wanted for name, wanted in EXPECTED.items() if Path(name).suffix in registry.RICH_SUFFIXES or wanted.get("expect") == "skip"}
+EXPECTED: dict[str, dict[str, Any]] = json.loads((LIBRARY / "expected.json").read_text(encoding="utf-8"))[
+    "files"
+]
+OURS = {
+    name: wanted
+    for name, wanted in EXPECTED.items()
+    if Path(name).suffix in registry.RICH_SUFFIXES or wanted.get("expect") == "skip"
+}
 LEGACY_PACKAGES = ("office_oxide", "python_calamine", "olefile")
 REASONS = {"no text": "no_text", "scanned": "no_text"}
 
@@ -28,7 +34,9 @@ def folded(text: str) -> str:
 
 
 def open_library(read: Reader, name: str) -> Extracted | Unreadable:
-    if EXPECTED[name].get("legacy") and not all(importlib.util.find_spec(package) for package in LEGACY_PACKAGES):
+    if EXPECTED[name].get("legacy") and not all(
+        importlib.util.find_spec(package) for package in LEGACY_PACKAGES
+    ):
         pytest.skip(f"{name} needs the extra `legacy`")
     return read(Path(name).name, LIBRARY / "files" / name)
 
@@ -48,7 +56,11 @@ def test_a_sample_yields_what_it_must(read: Reader, name: str) -> None:
     for phrase in wanted["phrases"]:
         assert folded(phrase) in whole
     for phrase, number in wanted.get("pages", {}).items():
-        there = [unit.ordinal for unit in document.units if folded(phrase) in folded(document.text[unit.start : unit.end])]
+        there = [
+            unit.ordinal
+            for unit in document.units
+            if folded(phrase) in folded(document.text[unit.start : unit.end])
+        ]
         assert number in there, (phrase, there)
     for phrase, cell in wanted.get("cells", {}).items():
         found = [block.cells for block in document.blocks if phrase in document.text[block.start : block.end]]
@@ -75,15 +87,25 @@ def test_units_tile_the_text_and_blocks_ascend(read: Reader, name: str) -> None:
 
 
 def section_of(document: Extracted, phrase: str) -> tuple[str, ...]:
-    return next(block.heading for block in document.blocks if phrase in document.text[block.start : block.end])
+    return next(
+        block.heading for block in document.blocks if phrase in document.text[block.start : block.end]
+    )
 
 
 def test_headings_of_a_word_file_make_a_path(read: Reader) -> None:
     document = open_library(read, "docx/testWORD.docx")
     assert isinstance(document, Extracted)
-    assert section_of(document, "This is a sample Microsoft Word") == ("Heading Level 1", "Heading Level 2", "Heading Level 3")
+    assert section_of(document, "This is a sample Microsoft Word") == (
+        "Heading Level 1",
+        "Heading Level 2",
+        "Heading Level 3",
+    )
     assert document.facts.title == "Sample Word Document"
-    assert [(unit.kind, unit.label) for unit in document.units] == [("body", ""), ("header", "header"), ("header", "footer")]
+    assert [(unit.kind, unit.label) for unit in document.units] == [
+        ("body", ""),
+        ("header", "header"),
+        ("header", "footer"),
+    ]
 
 
 def test_the_outline_of_a_pdf_gives_headings_within_a_page(read: Reader) -> None:
@@ -107,13 +129,19 @@ def test_notes_of_a_slide_are_a_unit_with_its_number(read: Reader) -> None:
         notes = [unit for unit in document.units if unit.kind == "notes"]
         assert [unit.ordinal for unit in notes] == [2, 3]
         assert notes[0].label == "notes of slide 2"
-        assert [unit.label for unit in document.units if unit.kind == "slide"][:2] == ["Test Table Slide", "Second slide title"]
+        assert [unit.label for unit in document.units if unit.kind == "slide"][:2] == [
+            "Test Table Slide",
+            "Second slide title",
+        ]
 
 
 def test_cells_are_cited_by_range_and_sheet(read: Reader) -> None:
     document = open_library(read, "xlsx/stanley-cups.xlsx")
     assert isinstance(document, Extracted)
-    assert [(unit.label, unit.ordinal) for unit in document.units] == [("Stanley Cups", 1), ("Stanley Cups Since 67", 2)]
+    assert [(unit.label, unit.ordinal) for unit in document.units] == [
+        ("Stanley Cups", 1),
+        ("Stanley Cups Since 67", 2),
+    ]
     assert [block.cells for block in document.blocks] == ["A1:C5", "A1:C5"]
     old = open_library(read, "ods/odf_table_with_title_01.ods")
     assert isinstance(old, Extracted)
@@ -133,7 +161,13 @@ def test_without_the_extra_an_old_file_is_told_how_to_be_read(monkeypatch: pytes
 
     for package in LEGACY_PACKAGES:
         monkeypatch.setitem(sys.modules, package, None)
-    for name in ("doc/testWORD.doc", "ppt/testPPT.ppt", "xls/testEXCEL.xls", "xlsb/date.xlsb", "msg/fake-email-attachment.msg"):
+    for name in (
+        "doc/testWORD.doc",
+        "ppt/testPPT.ppt",
+        "xls/testEXCEL.xls",
+        "xlsb/date.xlsb",
+        "msg/fake-email-attachment.msg",
+    ):
         path = LIBRARY / "files" / name
         with path.open("rb") as file:
             hint = FileHint(path.name, path.stat().st_size)

@@ -66,8 +66,9 @@ CELLS = '<row r="1"><c r="A1"><v>1</v></c></row><row r="1048576"><c r="XFD104857
 SPACED = '<office:text><text:p>first<text:s text:c="2000000000"/>last</text:p></office:text>'
 REPEATED = (
     '<office:spreadsheet><table:table table:name="S"><table:table-row table:number-rows-repeated="1000000000">'
-    '<table:table-cell table:number-columns-repeated="2000000000"><text:p>honey</text:p></table:table-cell></table:table-row>'
-    '<table:table-row><table:table-cell><text:p>last</text:p></table:table-cell></table:table-row></table:table></office:spreadsheet>'
+    '<table:table-cell table:number-columns-repeated="2000000000"><text:p>honey</text:p>'
+    "</table:table-cell></table:table-row>"
+    "<table:table-row><table:table-cell><text:p>last</text:p></table:table-cell></table:table-row></table:table></office:spreadsheet>"
 )
 NESTED_ARRAYS = b"[" * 20_000 + b"]" * 20_000
 LYING = hostile.docx(hostile.paragraph("honey " * 1000))
@@ -76,13 +77,37 @@ FILES: dict[str, tuple[str, Callable[[], bytes], set[str]]] = {
     "a zip bomb told by its directory": ("a.docx", lambda: big_docx(300, level=1), {"bomb"}),
     "a zip bomb seen by its ratio": ("a.docx", lambda: big_docx(70), {"bomb"}),
     "too many entries": ("a.docx", lambda: hostile.zipped({f"p{n}": b"" for n in range(20_001)}), {"bomb"}),
-    "a size that lies low": ("a.docx", lambda: hostile.with_lying_sizes(LYING, "word/document.xml", 100), {"corrupt", "partial"}),
-    "a size that lies high": ("a.docx", lambda: hostile.with_lying_sizes(LYING, "word/document.xml", 10**7), {"corrupt", "partial", "ok"}),
-    "a size that lies beyond all": ("a.docx", lambda: hostile.with_lying_sizes(LYING, "word/document.xml", 2**31), {"bomb"}),
+    "a size that lies low": (
+        "a.docx",
+        lambda: hostile.with_lying_sizes(LYING, "word/document.xml", 100),
+        {"corrupt", "partial"},
+    ),
+    "a size that lies high": (
+        "a.docx",
+        lambda: hostile.with_lying_sizes(LYING, "word/document.xml", 10**7),
+        {"corrupt", "partial", "ok"},
+    ),
+    "a size that lies beyond all": (
+        "a.docx",
+        lambda: hostile.with_lying_sizes(LYING, "word/document.xml", 2**31),
+        {"bomb"},
+    ),
     "200,000 levels of XML": ("a.docx", lambda: hostile.docx(deep(200_000)), {"ok"}),
-    "200,000 nested tables": ("a.docx", lambda: hostile.docx("<w:tbl><w:tr><w:tc>" * 200_000), {"corrupt", "no_text"}),
-    "200,000 nested paragraphs": ("a.docx", lambda: hostile.docx("<w:p>" * 200_000 + "</w:p>" * 200_000), {"no_text"}),
-    "a billion laughs": ("a.docx", lambda: hostile.docx(hostile.paragraph("&j;"), prolog=hostile.LAUGHS), {"bomb"}),
+    "200,000 nested tables": (
+        "a.docx",
+        lambda: hostile.docx("<w:tbl><w:tr><w:tc>" * 200_000),
+        {"corrupt", "no_text"},
+    ),
+    "200,000 nested paragraphs": (
+        "a.docx",
+        lambda: hostile.docx("<w:p>" * 200_000 + "</w:p>" * 200_000),
+        {"no_text"},
+    ),
+    "a billion laughs": (
+        "a.docx",
+        lambda: hostile.docx(hostile.paragraph("&j;"), prolog=hostile.LAUGHS),
+        {"bomb"},
+    ),
     "two cells far apart": ("a.xlsx", lambda: hostile.xlsx(CELLS), {"ok"}),
     "a shared string used 100,000 times": (
         "a.xlsx",
@@ -94,23 +119,51 @@ FILES: dict[str, tuple[str, Callable[[], bytes], set[str]]] = {
     ),
     "two thousand million spaces": ("a.odt", lambda: hostile.odf("text", SPACED), {"ok"}),
     "repeated cells and rows": ("a.ods", lambda: hostile.odf("spreadsheet", REPEATED), {"ok"}),
-    "20,000 nested arrays": ("a.pdf", lambda: hostile.pdf_with(b"", page=b"/Foo " + NESTED_ARRAYS), {"no_text", "corrupt", "crashed"}),
-    "nested arrays for a content stream": ("a.pdf", lambda: hostile.pdf_with(NESTED_ARRAYS), {"no_text", "corrupt", "crashed"}),
-    "a page tree that is its own child": (
+    "20,000 nested arrays": (
         "a.pdf",
-        lambda: hostile.pdf(b"<< /Type /Catalog /Pages 2 0 R >>", b"<< /Type /Pages /Kids [2 0 R 2 0 R] /Count 9999 >>"),
+        lambda: hostile.pdf_with(b"", page=b"/Foo " + NESTED_ARRAYS),
         {"no_text", "corrupt", "crashed"},
     ),
-    "a content stream of 300 MB": ("a.pdf", lambda: hostile.pdf_bomb(300), {"out_of_memory", "crashed", "timeout"}),
-    "a PDF header and noise": ("a.pdf", lambda: b"%PDF-1.7\n" + random.Random(1).randbytes(50_000), {"corrupt"}),
+    "nested arrays for a content stream": (
+        "a.pdf",
+        lambda: hostile.pdf_with(NESTED_ARRAYS),
+        {"no_text", "corrupt", "crashed"},
+    ),
+    "a page tree that is its own child": (
+        "a.pdf",
+        lambda: hostile.pdf(
+            b"<< /Type /Catalog /Pages 2 0 R >>", b"<< /Type /Pages /Kids [2 0 R 2 0 R] /Count 9999 >>"
+        ),
+        {"no_text", "corrupt", "crashed"},
+    ),
+    "a content stream of 300 MB": (
+        "a.pdf",
+        lambda: hostile.pdf_bomb(300),
+        {"out_of_memory", "crashed", "timeout"},
+    ),
+    "a PDF header and noise": (
+        "a.pdf",
+        lambda: b"%PDF-1.7\n" + random.Random(1).randbytes(50_000),
+        {"corrupt"},
+    ),
     "noise named PDF": ("a.pdf", lambda: random.Random(2).randbytes(50_000), {"corrupt"}),
     "encrypted Office": ("a.docx", lambda: hostile.ole("EncryptionInfo", "EncryptedPackage"), {"encrypted"}),
-    "an OLE header and noise": ("a.doc", lambda: b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + random.Random(3).randbytes(9_000), {"corrupt"}),
-    "an OLE container that is no document": ("a.doc", lambda: hostile.ole("WordDocument"), {"corrupt", "unsupported"}),
+    "an OLE header and noise": (
+        "a.doc",
+        lambda: b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + random.Random(3).randbytes(9_000),
+        {"corrupt"},
+    ),
+    "an OLE container that is no document": (
+        "a.doc",
+        lambda: hostile.ole("WordDocument"),
+        {"corrupt", "unsupported"},
+    ),
     "a zip that is no document": ("a.docx", lambda: hostile.zipped({"hello.txt": b"hi"}), {"corrupt"}),
     "a document whose main part is missing": (
         "a.docx",
-        lambda: hostile.zipped({"_rels/.rels": hostile.relationships(("officeDocument", "word/nothing.xml"))}),
+        lambda: hostile.zipped(
+            {"_rels/.rels": hostile.relationships(("officeDocument", "word/nothing.xml"))}
+        ),
         {"corrupt"},
     ),
     "a million open groups": ("a.rtf", lambda: b"{\\rtf1 honey " + b"{" * 1_000_000, {"corrupt"}),
@@ -118,7 +171,7 @@ FILES: dict[str, tuple[str, Callable[[], bytes], set[str]]] = {
     "an endless backslash": ("a.rtf", lambda: b"{\\rtf1 honey \\", {"ok"}),
     "an empty file": ("a.docx", lambda: b"", {"empty"}),
     "a picture named as a document": ("a.docx", lambda: b"\x89PNG\r\n\x1a\n" + bytes(100), {"binary"}),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", FILES)
@@ -132,7 +185,10 @@ def test_a_hostile_file_costs_one_file(read: Reader, case: str) -> None:
 def test_the_far_apart_cells_are_both_there(read: Reader) -> None:
     document = read("a.xlsx", hostile.xlsx(CELLS))
     assert isinstance(document, Extracted)
-    assert [(document.text[b.start : b.end], b.cells) for b in document.blocks] == [("1", "A1"), ("2", "XFD1048576")]
+    assert [(document.text[b.start : b.end], b.cells) for b in document.blocks] == [
+        ("1", "A1"),
+        ("2", "XFD1048576"),
+    ]
 
 
 def test_counted_spaces_are_clamped(read: Reader) -> None:
@@ -165,7 +221,11 @@ def test_an_external_entity_is_never_fetched(read: Reader, tmp_path: Path, entit
     assert hostile.CANARY not in str(outcome)
     outside = hostile.docx(
         hostile.paragraph("honey"),
-        extra={"word/_rels/document.xml.rels": hostile.relationships(("footnotes", str(tmp_path / "secret.txt")), ("header", "../../../../etc/passwd"))},
+        extra={
+            "word/_rels/document.xml.rels": hostile.relationships(
+                ("footnotes", str(tmp_path / "secret.txt")), ("header", "../../../../etc/passwd")
+            )
+        },
     )
     document = read("b.docx", outside)
     assert isinstance(document, Extracted)
@@ -181,7 +241,10 @@ def test_shared_strings_are_bounded_in_memory(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_spine_that_repeats_a_chapter_reads_it_once(read: Reader) -> None:
-    document = read("a.epub", hostile.epub(["one"] * 20_000 + ["two"], {"one": "<h1>One</h1><p>honey</p>", "two": "<p>wax</p>"}))
+    document = read(
+        "a.epub",
+        hostile.epub(["one"] * 20_000 + ["two"], {"one": "<h1>One</h1><p>honey</p>", "two": "<p>wax</p>"}),
+    )
     assert isinstance(document, Extracted), document
     assert document.text.count("honey") == 1
     assert [(unit.kind, unit.ordinal) for unit in document.units] == [("chapter", 1), ("chapter", 2)]
@@ -194,14 +257,23 @@ def test_a_book_under_drm_is_encrypted_and_one_with_obfuscated_fonts_is_not(read
             f'<CipherData><CipherReference URI="{part}"/></CipherData></EncryptedData></encryption>'
         }
 
-    drm = hostile.epub(["one"], {"one": "<p>x</p>"}, extra=encryption("http://www.w3.org/2001/04/xmlenc#aes128-cbc", "OPS/one.xhtml"))
+    drm = hostile.epub(
+        ["one"],
+        {"one": "<p>x</p>"},
+        extra=encryption("http://www.w3.org/2001/04/xmlenc#aes128-cbc", "OPS/one.xhtml"),
+    )
     assert told(read("a.epub", drm)) == "encrypted"
-    font = hostile.epub(["one"], {"one": "<p>x</p>"}, extra=encryption("http://www.idpf.org/2008/embedding", "OPS/font.otf"))
+    font = hostile.epub(
+        ["one"], {"one": "<p>x</p>"}, extra=encryption("http://www.idpf.org/2008/embedding", "OPS/font.otf")
+    )
     assert told(read("a.epub", font)) == "ok"
 
 
 RICH = sorted(
-    path for path in LIBRARY.rglob("*.*") if path.parent.name in ("pdf", "docx", "pptx", "xlsx", "odt", "ods", "odp", "epub", "rtf", "doc", "xls", "ppt", "msg", "xlsb")
+    path
+    for path in LIBRARY.rglob("*.*")
+    if path.parent.name
+    in ("pdf", "docx", "pptx", "xlsx", "odt", "ods", "odp", "epub", "rtf", "doc", "xls", "ppt", "msg", "xlsb")
 )
 
 

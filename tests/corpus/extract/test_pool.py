@@ -85,7 +85,7 @@ def test_the_descriptor_is_read_from_its_start(make_reader: MakeReader, tmp_path
 def test_a_reader_that_dies_costs_one_file(
     make_reader: MakeReader, suffix: str, reason: str, said: str
 ) -> None:
-    read = make_reader(idle_timeout_seconds=1.5, memory_bytes=500_000_000)
+    read = make_reader(idle_timeout_seconds=3, memory_bytes=500_000_000)
     before = read.pool.worker_pids()
     problem = refused(read(f"bad.{suffix}", b"x"))
     assert (problem.reason, said in problem.detail) == (reason, True), problem
@@ -96,7 +96,7 @@ def test_a_reader_that_dies_costs_one_file(
 
 @posix
 def test_over_pipes_too_a_reader_that_hangs_is_killed(make_reader: MakeReader) -> None:
-    read = make_reader(idle_timeout_seconds=1.0, pipes=True)
+    read = make_reader(idle_timeout_seconds=2.5, pipes=True)
     assert refused(read("bad.stop", b"x")).reason == "timeout"
     assert refused(read("bad.abort", b"x")).reason == "crashed"
     read.works()
@@ -121,7 +121,7 @@ def test_a_second_crash_ends_the_reading_and_keeps_what_came_before(make_reader:
 
 @posix
 def test_what_was_read_before_a_hang_is_kept(make_reader: MakeReader) -> None:
-    document = read_whole(make_reader(idle_timeout_seconds=1.0)("late.stop-late", b"x"))
+    document = read_whole(make_reader(idle_timeout_seconds=2.5)("late.stop-late", b"x"))
     assert document.status == "partial"
     assert len(document.units) == 5
     assert "timeout" in document.facts.warnings[0]
@@ -165,7 +165,7 @@ def test_an_idle_worker_killed_from_outside_costs_nothing(make_reader: MakeReade
 
 @posix
 def test_a_stopped_idle_worker_is_replaced(make_reader: MakeReader) -> None:
-    read = make_reader(idle_timeout_seconds=1.0)
+    read = make_reader(idle_timeout_seconds=2.5)
     read.works()
     os.kill(read.pool.worker_pids()[0], signal.SIGSTOP)
     assert refused(read("a.plain", b"x")).reason == "timeout"
