@@ -117,7 +117,7 @@ def forget(shell: Shell, ids: tuple[str, ...], handle: str, summary: str | None,
     leave(run_cast(shell, "deleteContext", arguments, handle, as_json))
 
 
-@click.command()
+@click.command(short_help="Bring forgotten messages back.")
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
 @click.option("--episode", "handle", metavar="E", required=True, help="The conversation.")
 @json_option
@@ -127,7 +127,7 @@ def restore(shell: Shell, ids: tuple[str, ...], handle: str, as_json: bool) -> N
     leave(run_cast(shell, "restoreContext", {"msg_id": ",".join(ids)}, handle, as_json))
 
 
-@click.command()
+@click.command(short_help="The spells with their arguments or schemas.")
 @click.argument("spell", required=False)
 @json_option
 @command_options

@@ -25,7 +25,7 @@ class Point:
 
     visible: int
     undeleted: int
-    kind: str  # said, forgot, recalled, other
+    kind: str  # call, result, forgot, recalled, other
     label: str = ""
 
 
@@ -42,7 +42,8 @@ def points_of(events: Sequence[Event]) -> list[Point]:
         kind, label = "other", ""
         if isinstance(event, Said):
             undeleted += event.message.tokens
-            kind, label = "said", f"{event.message.tool} {event.message.label}".strip()
+            kind = "call" if event.message.role == "assistant" else "result"
+            label = f"{event.message.tool} {event.message.label}".strip()
         elif isinstance(event, Forgot):
             kind, label = "forgot", ", ".join(f"m{number}" for number in event.numbers)
         elif isinstance(event, Recalled):
@@ -56,6 +57,9 @@ def draw(points: Sequence[Point], *, window: int | None = None, columns: int = 8
     if not points:
         return []
     room = max(10, min(columns, MAX_COLUMNS) - 9)
+    said = sum(p.kind in ("call", "result") for p in points)
+    if len(points) > room:  # a call is small, and its result follows at once
+        points = [p for p in points if p.kind != "call"] or points
     groups = _grouped(points, room)
     top = max(max(p.undeleted for p in points), window or 0, 1)
     step = top / ROWS
@@ -75,7 +79,6 @@ def draw(points: Sequence[Point], *, window: int | None = None, columns: int = 8
                 cells.append(" ")
         lines.append(f"{high:>7,.0f} " + "".join(cells).rstrip())
     lines.append(" " * 8 + "‾" * len(groups))
-    said = sum(p.kind == "said" for p in points)
     legend = f"█ visible tokens over {said:,} messages   · without deleting"
     return [*lines, " " * 8 + legend + ("   - window" if window else "")]
 

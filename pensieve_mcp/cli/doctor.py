@@ -54,7 +54,7 @@ class Check:
     advice: str = ""
 
 
-@click.command()
+@click.command(short_help="Look for trouble, say what to do.")
 @json_option
 @command_options
 def doctor(shell: Shell, as_json: bool) -> None:

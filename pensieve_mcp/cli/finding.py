@@ -21,7 +21,7 @@ MAX_NEIGHBOURS = 10
 _PLACE = re.compile(r"(?P<path>.+):(?P<line>\d{1,12})\Z", re.S)
 
 
-@click.command()
+@click.command(short_help="Find the chunks that answer a question.")
 @click.argument("query", nargs=-1, required=True)
 @click.option(
     "--mode",
@@ -188,7 +188,7 @@ def _line_start(workspace: Workspace, document: Document, line: int) -> int | No
     return start if start < len(text) else None
 
 
-@click.command()
+@click.command(short_help="Print the text of a chunk.")
 @click.argument("chunk")
 @click.option(
     "--neighbours",

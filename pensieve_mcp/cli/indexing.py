@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import mimetypes
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 MAX_SHOWN_REASONS = 8
 
 
-@click.command()
+@click.command(short_help="Read documents and make them searchable.")
 @click.argument("paths", nargs=-1, metavar="[PATH]...")
 @json_option
 @command_options
@@ -78,9 +79,8 @@ def overview(workspace: Workspace, progress: BuildProgress | None = None) -> dic
 
 def sentence(data: dict[str, Any]) -> str:
     """The overview in a sentence."""
-    formats = ", ".join(
-        f"{name} {number:,}" for name, number in sorted(data["formats"].items(), key=lambda i: -i[1])[:6]
-    )
+    ranked = sorted(data["formats"].items(), key=lambda item: -item[1])[:6]
+    formats = ", ".join(f"{_short_type(name)} {number:,}" for name, number in ranked)
     words = (
         f"{data['workspace']}: {data['documents']:,} documents, {data['tokens']:,} tokens, {data['chunks']:,} chunks"
         + (f" ({formats})" if formats else "")
@@ -91,6 +91,12 @@ def sentence(data: dict[str, Any]) -> str:
     elif data["state"] in ("stale", "failed"):
         words += f" {data['state'].capitalize()}: {data['detail'] or 'run pensieve index'}."
     return words
+
+
+def _short_type(media_type: str) -> str:
+    """`docx` for the long name of a Word file."""
+    known = mimetypes.guess_extension(media_type)
+    return known.lstrip(".") if known else media_type.rsplit("/", 1)[-1].removeprefix("x-")
 
 
 def _say_what_is_missing(workspace: Workspace, data: dict[str, Any]) -> None:
@@ -105,7 +111,7 @@ def _say_what_is_missing(workspace: Workspace, data: dict[str, Any]) -> None:
         say(workspace.why_empty())
 
 
-@click.command()
+@click.command(short_help="Where the workspace stands.")
 @json_option
 @command_options
 def status(shell: Shell, as_json: bool) -> None:

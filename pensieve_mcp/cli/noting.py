@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-import json
+import os
 import sys
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from pensieve_mcp.cli.output import bold, dim, put, put_json, put_table, say
 from pensieve_mcp.cli.shell import Shell, command_options, json_option
-from pensieve_mcp.errors import Conflict, Miscast
+from pensieve_mcp.errors import Miscast
 
 if TYPE_CHECKING:
     from pensieve_mcp.notebook.types import Evidence, Note, NoteLine
     from pensieve_mcp.workspace import Workspace
 
 AUTHOR = "cli"
-FORMAT, VERSION = "pensieve-notes", 1
 
 
 @click.group()
@@ -213,95 +211,65 @@ def delete(shell: Shell, key: str, yes: bool) -> None:
 
 
 @note.command()
-@click.argument("file", required=False, type=click.Path(dir_okay=False))
+@click.argument("place", required=False, metavar="[FILE | FOLDER/]")
 @command_options
-def export(shell: Shell, file: str | None) -> None:
-    """All notes as JSON lines, to FILE or stdout."""
+def export(shell: Shell, place: str | None) -> None:
+    """All notes: as one JSON document to FILE or stdout, or as a Markdown file each into FOLDER/."""
+    from pensieve_mcp.notebook import exchange
+
     with shell.open() as workspace:
-        lines = _exported(workspace)
-        if file is None or file == "-":
-            for line in lines:
-                put(line)
-            return
-        count = 0
-        with Path(file).open("w", encoding="utf-8", newline="\n") as out:
-            for line in lines:
-                out.write(line + "\n")
-                count += 1
-        say(f"{count - 1:,} notes in {file}.")
-
-
-def _exported(workspace: Workspace) -> Iterator[str]:
-    yield json.dumps({"format": FORMAT, "version": VERSION})
-    for one in workspace.notebook.all_notes():
-        yield json.dumps(plain(one), ensure_ascii=False)
+        if place is None or place == "-":
+            put(exchange.export_json(workspace.notebook))
+        elif Path(place).is_dir() or place.endswith(("/", os.sep)):
+            written = exchange.export_markdown(workspace.notebook, Path(place))
+            for problem in written.problems:
+                say(problem)
+            say(f"{len(written.files):,} notes in {place}")
+        else:
+            exchange.write_file(Path(place), exchange.export_json(workspace.notebook) + "\n")
+            say(f"Notes written to {place}")
 
 
 @note.command("import")
-@click.argument("file", type=click.File("r", encoding="utf-8-sig"))
+@click.argument("place", metavar="FILE | FOLDER", type=click.Path(exists=True, allow_dash=True))
 @click.option(
-    "--replace", is_flag=True, help="Write over notes of the same key; without it they are left as they are."
+    "--overwrite", is_flag=True, help="Write over notes that differ; without it they are left and told."
 )
 @json_option
 @command_options
-def import_(shell: Shell, file: TextIO, replace: bool, as_json: bool) -> None:
-    """Notes from a file that `note export` wrote (- for stdin)."""
-    taken, left = 0, []
+def import_(shell: Shell, place: str, overwrite: bool, as_json: bool) -> None:
+    """Notes from what `note export` wrote: a JSON file (- for stdin) or a folder of Markdown files."""
+    from pensieve_mcp.notebook import exchange
+
+    choice: Literal["report", "overwrite"] = "overwrite" if overwrite else "report"
     with shell.open() as workspace:
-        for key, fields in _parsed(file):
-            try:
-                workspace.notebook.write(
-                    key, author="import", expect_revision=None if replace else 0, **fields
-                )
-                taken += 1
-            except Conflict:
-                left.append(key)
+        if place != "-" and Path(place).is_dir():
+            taken = exchange.import_markdown(workspace.notebook, Path(place), on_conflict=choice)
+        else:
+            taken = exchange.import_json(workspace.notebook, _text_of(place), on_conflict=choice)
     if as_json:
-        put_json({"imported": taken, "left": left})
-        return
-    put(f"{taken:,} notes imported")
-    if left:
-        say(f"Left as they are, since they exist: {', '.join(left[:20])}. --replace writes over them.")
+        put_json(dataclasses.asdict(taken))
+    else:
+        put(
+            f"{len(taken.created):,} new, {len(taken.updated):,} changed, {len(taken.unchanged):,} as they were"
+        )
+    if taken.conflicts:
+        say(
+            f"Left as they are, since they differ here: {', '.join(taken.conflicts[:20])}. --overwrite takes them."
+        )
+    for problem in taken.problems:
+        say(problem)
 
 
-def _parsed(file: TextIO) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Keys and fields, read whole before anything is written: a bad line costs the import, not half of it."""
-    from pensieve_mcp.notebook.types import Evidence
-
-    found: list[tuple[str, dict[str, Any]]] = []
-    number = 0
+def _text_of(place: str) -> str:
     try:
-        for line in file:
-            number += 1
-            if not line.strip():
-                continue
-            data = json.loads(line)
-            if "format" in data:
-                if data["format"] != FORMAT or int(data["version"]) > VERSION:
-                    raise ValueError(f"it is {data['format']!r} version {data.get('version')!r}")
-                continue
-            evidence = []
-            for piece in data.get("evidence", ()):
-                piece["document_digest"] = bytes.fromhex(piece.get("document_digest") or "")
-                piece["span"] = tuple(piece["span"]) if piece.get("span") else None
-                evidence.append(
-                    Evidence(**{k: v for k, v in piece.items() if k in Evidence.__dataclass_fields__})
-                )
-            fields = {
-                "summary": str(data["summary"]),
-                "content": str(data["content"]),
-                "evidence": tuple(evidence),
-                "applies_to": str(data.get("applies_to", "")),
-                "links": tuple(map(str, data.get("links", ()))),
-            }
-            found.append((str(data["key"]), fields))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return sys.stdin.read() if place == "-" else Path(place).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
         raise Miscast(
-            f"Line {number} of {file.name} is no exported note: {error}.",
-            hint="Give a file written by pensieve note export; nothing was imported.",
-            slug="bad_import",
+            f"{place} is not UTF-8.", hint="Give a file that note export wrote.", slug="bad_import"
         ) from error
-    yield from found
+    except OSError as error:
+        raise Miscast(f"{place} cannot be read: {error.strerror or error}.", slug="bad_import") from error
 
 
 def plain(found: Note) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from pensieve_mcp.cli.shell import Shell
 
 
 @click.command(
+    short_help="Serve a host over MCP, as pensieve-mcp does.",
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
     add_help_option=False,
 )

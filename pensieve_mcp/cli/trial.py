@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+import textwrap
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,30 +30,34 @@ QUESTIONS = (
     "Who paid for the casting of the second bell?",
     "Why must a new bell hang on the north gallery?",
     "When was the new bell rung in fog for the first time, and who heard it?",
-    "How many redwings struck the lantern before and after the second bell?",
+    "How many redwings struck the lantern before and after the second bell was hung?",
 )
-"""Asked of the sample library; each answer stands in another of its files, in words other than the question's."""
+"""Asked of the sample library; the answers stand in different files, one of them only in a letter that names nobody the
+question does."""
 
-SMALL = {"window_tokens": 6_000, "reserve_tokens": 500, "chunk_tokens": 300}
-"""A window that the library does not fit into three times over, so that deleting has a reason."""
+SMALL = {"window_tokens": 8_000, "reserve_tokens": 500, "chunk_tokens": 800}
+"""A window that the library would fill two and a half times, so that deleting has a reason."""
 
-MAX_QUOTE_CHARS = 300
+MAX_QUOTE_CHARS = 480
+MAX_QUOTE_SENTENCES = 5
+QUOTES_IN_ANSWER = 3
+NAME = re.compile(r"\b(?:[A-Z][a-z]+ ){1,2}[A-Z][a-z]+\b")
 STOP = frozenset(
     re.findall(
         r"\w+",
-        "a after all an and are as at be before by did do does for from had has have how in is it its many must not of "
-        "on or than that the their then there they this to up was were what when where which who whose why will with",
+        "a all an and are as at be by did do does for from had has have how in is it its many must not of on or than "
+        "that the their then there they this to up was were what when where which who whose why will with",
     )
 )
 
 
-@click.command("try")
+@click.command("try", short_help="See the main job and its context curve.")
 @click.argument("paths", nargs=-1, metavar="[PATH]...")
 @click.option(
     "--question", "-q", "questions", multiple=True, help="What to ask; repeat it. Needed with PATH."
 )
 @click.option(
-    "--reads", type=click.IntRange(1, 20), default=3, show_default=True, help="Chunks to read for a question."
+    "--reads", type=click.IntRange(1, 20), default=2, show_default=True, help="Chunks to read after a search."
 )
 @click.option(
     "--svg",
@@ -84,6 +89,7 @@ def try_it(
         tempfile.TemporaryDirectory(prefix="pensieve-try-", ignore_cleanup_errors=True) as state,
         Workspace.open(
             paths or shell.folders or (LIBRARY,),
+            name="try",
             state=Path(state) / "state",
             environment=shell.environment,
             arguments={**SMALL, **shell.settings},
@@ -142,24 +148,33 @@ def _report(summary: dict[str, Any], curve: Sequence[str]) -> None:
     told = {name: f"{value:,}" for name, value in summary.items() if isinstance(value, int)}
     put(
         f"Read {told['read_tokens']} tokens of a library of {told['library_tokens']}; said {told['said_tokens']} in "
-        f"{told["casts"]} calls. Freed {told["freed_tokens"]}, so that never more than {told["peak_tokens"]} stood in a "
-        f"window of {told['window_tokens']}. Noted {len(summary['notes'])}: {', '.join(summary['notes'])}."
+        f"{told['casts']} calls. Freed {told['freed_tokens']}, so that never more than {told['peak_tokens']} stood in "
+        f"a window of {told['window_tokens']}. Noted {len(summary['notes'])}: {', '.join(summary['notes'])}."
     )
     for answer in summary["answers"]:
         put("")
         put(bold(answer["question"]))
-        put(answer["answer"])
-        for citation in answer["citations"]:
-            put(
-                dim(
-                    f"  [{citation['citation']}] {citation['path']} {citation['locator']}: {citation['state']}"
-                )
-            )
+        if not answer["quotes"]:
+            put(f"  {answer['answer']}")
+        for quote, citation in zip(answer["quotes"], answer["citations"], strict=True):
+            for line in textwrap.wrap(f"“{quote}”", min(width(), 100) - 4):
+                put(f"  {line}")
+            place = f"{citation['path']} {citation['locator']}".strip()
+            put(dim(f"  [{citation['citation']}] {place}: {citation['state']}"))
     put("")
     put(
         "No model took part: a script chose the sentences. In a host such as Claude Code or Codex a model does, and "
         "its deletions stand in pensieve's record; what leaves the host's own prompt stands in the README."
     )
+
+
+@dataclass(frozen=True)
+class Quote:
+    """What the host noted: the words, where they stand, and how many of the question's words are in them."""
+
+    text: str
+    chunk_id: int
+    score: float
 
 
 @dataclass
@@ -168,10 +183,9 @@ class ScriptedHost:
 
     episode: Episode
     reads: int
-    said: Any
+    said: Callable[[str], None]
     casts: int = 0
     read_tokens: int = 0
-    read_before: set[int] = field(default_factory=set)
 
     def cast(self, spell: str, **arguments: Any) -> CastResult:
         """One spell. Raises PensieveError when it fails: the trial should not go on as if it had not."""
@@ -179,72 +193,118 @@ class ScriptedHost:
 
         self.casts += 1
         answer = cast(self.episode, spell, arguments)
-        budget = self.episode.budget()
-        self.said(dim(f"{budget.used:>6,} in mind  ") + f"{spell:<14}" + _short(spell, arguments, answer))
+        used = self.episode.budget().used
+        self.said(dim(f"{used:>6,} in mind  ") + f"{spell:<14}" + _short(spell, answer))
         if answer.is_error:
             raise PensieveError(answer.text, slug=answer.slug)
         return answer
 
     def answer(self, question: str) -> dict[str, Any]:
-        """One question from search to finish."""
+        """One question from search to finish: what was found leads to a second search, as one clue does to another."""
         self.said("")
         self.said(bold(question))
-        search = self.cast("searchEngine", keyword=question, limit=self.reads + 2)
-        found: list[tuple[str, int]] = []
-        for hit in search.result["retrieved_chunks"][: self.reads]:
-            read = self.cast("readChunk", chunk_id=hit["chunk_id"])
+        seen: set[int] = set()
+        first = self._search(question, seen)
+        names = list(
+            dict.fromkeys(
+                name for quote in first for name in NAME.findall(quote.text) if name not in question
+            )
+        )
+        second = self._search(f"{question} {' '.join(names[:2])}", seen) if names else []
+        quotes = sorted([*first, *second], key=lambda quote: -quote.score)
+        best = quotes[:QUOTES_IN_ANSWER]
+        words = " […] ".join(quote.text for quote in best) or "The documents do not say."
+        cited = [f"c{quote.chunk_id}" for quote in best]
+        done = self.cast("finish", answer=words, citations=cited)
+        # What was found stands in the notes, so calls and receipts of this question may go as well.
+        beginning, end = self._first_of_question, int(done.message["invoking_msg_id"][1:]) - 1
+        self.cast("deleteContext", msg_id=f"{beginning}-{end}", summary="")
+        return {
+            "question": question,
+            "answer": words,
+            "quotes": [q.text for q in best],
+            "citations": done.result["citations"],
+        }
+
+    def _search(self, keyword: str, seen: set[int]) -> list[Quote]:
+        """Search, read the best chunks not read before, note what bears on the question, delete each."""
+        search = self.cast("searchEngine", keyword=keyword, limit=self.reads * 2)
+        if not seen:
+            self._first_of_question = int(search.message["invoking_msg_id"][1:])
+        found: list[Quote] = []
+        hits = [hit["chunk_id"] for hit in search.result["retrieved_chunks"] if hit["chunk_id"] not in seen]
+        for chunk_id in hits[: self.reads]:
+            seen.add(chunk_id)
+            read = self.cast("readChunk", chunk_id=chunk_id)
             self.read_tokens += read.message["tokens"]
             content = "".join(part["content"] for part in read.result["retrieved_chunk"])
-            quote = best_sentence(question, content)
-            if quote:
-                found.append((quote, hit["chunk_id"]))
+            text, score = best_quote(keyword, content)
+            if text:
+                quote = Quote(" ".join(text.split()), chunk_id, score)
+                found.append(quote)
                 self.cast(
                     "note",
-                    key=_key(question, len(found)),
-                    summary=" ".join(quote.split())[:120],
-                    content=" ".join(quote.split()),
-                    evidence=[{"chunk_id": hit["chunk_id"], "quote": quote}],
+                    key=_key(keyword, chunk_id),
+                    summary=quote.text[:100],
+                    content=quote.text,
+                    evidence=[{"chunk_id": chunk_id, "quote": text}],
                 )
             self.cast(
-                "deleteContext", msg_id=read.message["msg_id"], summary="noted" if quote else "nothing in it"
+                "deleteContext",
+                msg_id=read.message["msg_id"],
+                summary="noted" if text else "nothing to the question",
             )
         self.cast("deleteContext", msg_id=search.message["msg_id"])
-        words = " ".join(" ".join(quote.split()) for quote, _ in found) or "Nothing was found."
-        done = self.cast("finish", answer=words, citations=[f"c{chunk_id}" for _, chunk_id in found])
-        return {"question": question, "answer": words, "citations": done.result["citations"]}
+        return found
 
 
-def _short(spell: str, arguments: dict[str, Any], answer: CastResult) -> str:
+def _short(spell: str, answer: CastResult) -> str:
     """What a step did, from its own handle line and first sentence."""
     head, _, rest = answer.text.partition("\n")
     facts = [part for part in head.split(" · ")[:-2] if part]
     if spell in ("searchEngine", "deleteContext", "note"):
-        facts.append(" ".join(rest.split("\n", 1)[0].split())[:90])
+        facts.append(textwrap.shorten(rest.split("\n", 1)[0], 80, placeholder=" …"))
     return " · ".join(facts)
 
 
-def _key(question: str, number: int) -> str:
+def _key(question: str, chunk_id: int) -> str:
     words = [word for word in re.findall(r"\w+", question.lower()) if word not in STOP]
-    return "-".join(words[:4]) + (f"-{number}" if number > 1 else "")
+    return "-".join([*words[:3], f"c{chunk_id}"])
 
 
-def best_sentence(question: str, text: str) -> str:
-    """The sentence of the text that shares most of the question's words, weighed by how rare they are in it; empty
-    when none does."""
+def best_quote(question: str, text: str) -> tuple[str, float]:
+    """The run of sentences that holds most of the question's words, weighed by how rare they are in the text, and its
+    score; empty when none holds two of them."""
     stems = {_stem(word) for word in re.findall(r"\w+", question.lower()) if word not in STOP}
-    sentences = [part for part in _sentences(text) if len(part) <= MAX_QUOTE_CHARS]
-    held = [{_stem(word) for word in re.findall(r"\w+", part.lower())} & stems for part in sentences]
-    counts = {stem: sum(stem in one for one in held) for stem in stems}
-    scores = [sum(1 / counts[stem] ** 0.5 for stem in one) for one in held]
-    best = max(range(len(scores)), key=scores.__getitem__, default=None)
-    return sentences[best].strip() if best is not None and scores[best] > 0 else ""
+    paragraphs = [_sentences(paragraph) for paragraph in re.split(r"\n\s*\n", text)]
+    everywhere = [_stems(sentence) & stems for paragraph in paragraphs for sentence in paragraph]
+    weight = {stem: 1 / max(1, sum(stem in one for one in everywhere)) ** 0.5 for stem in stems}
+    best, best_score = "", 0.0
+    for paragraph in paragraphs:
+        for start in range(len(paragraph)):
+            for end in range(start + 1, min(start + MAX_QUOTE_SENTENCES, len(paragraph)) + 1):
+                # joined as they stand in the text, since a quote must be exact
+                run = text[
+                    text.index(paragraph[start]) : text.index(paragraph[end - 1]) + len(paragraph[end - 1])
+                ]
+                held = _stems(run) & stems
+                if len(run) > MAX_QUOTE_CHARS or len(held) < min(2, len(stems)):
+                    continue
+                score = sum(weight[stem] for stem in held) * (
+                    1 - 0.02 * (end - start - 1)
+                )  # shorter is better
+                if score > best_score:
+                    best, best_score = run, score
+    return best.strip(), best_score
 
 
-def _sentences(text: str) -> Iterator[str]:
-    for paragraph in re.split(r"\n\s*\n", text):
-        yield from (
-            part.strip() for part in re.split(r"(?<=[.!?])\s+(?=[A-Z“\"'(])", paragraph) if part.strip()
-        )
+def _sentences(paragraph: str) -> list[str]:
+    parts = re.split(r"(?<=[.!?])\s+(?=[A-Z“\"'(])", paragraph)
+    return [part.strip() for part in parts if part.strip()]
+
+
+def _stems(text: str) -> set[str]:
+    return {_stem(word) for word in re.findall(r"\w+", text.lower())}
 
 
 def _stem(word: str) -> str:

@@ -1,0 +1,131 @@
+"""try: a real run through cast, over the library that ships, and the curve it draws."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pensieve_mcp.cli.curve import MAX_COLUMNS, Point, draw, points_of, svg
+from pensieve_mcp.cli.trial import QUESTIONS, best_sentence
+from pensieve_mcp.ledger.events import Forgot, Message, Recalled, Said
+
+from .conftest import Pensieve
+
+
+@pytest.fixture(scope="module")
+def summary(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+    from .conftest import command
+
+    place = tmp_path_factory.mktemp("trial")
+    said = command(place, "try", "--json", "--svg", place / "curve.svg", check=True)
+    assert not (place / "home").exists(), "nothing is left behind"
+    return {**said.data, "svg": (place / "curve.svg").read_text(encoding="utf-8")}
+
+
+def test_the_window_never_overflows_though_more_was_said(summary: dict[str, int]) -> None:
+    """The point of the whole thing: more is read than fits, and it fits all the time."""
+    assert summary["library_tokens"] > 2 * summary["window_tokens"]
+    assert summary["said_tokens"] > summary["window_tokens"]
+    assert summary["peak_tokens"] <= summary["window_tokens"]
+    assert summary["freed_tokens"] > 0
+
+
+def test_the_curve_is_that_of_the_ledger(summary: dict[str, list[list[object]]]) -> None:
+    curve = summary["curve"]
+    visible = [point[0] for point in curve]
+
+    assert max(visible) == summary["peak_tokens"]
+    drops = [n for n, point in enumerate(curve) if n and point[0] < curve[n - 1][0]]  # type: ignore[operator]
+    assert drops, "deletions are drops"
+    assert all(curve[n][2] == "forgot" for n in drops), "and nothing else is"
+
+
+def test_every_question_is_answered_with_checked_citations(
+    summary: dict[str, list[dict[str, object]]],
+) -> None:
+    answers = summary["answers"]
+
+    assert [answer["question"] for answer in answers] == list(QUESTIONS)
+    for answer in answers:
+        assert answer["citations"]
+        assert all(c["state"] == "ok" for c in answer["citations"])  # type: ignore[attr-defined]
+
+
+def test_the_answers_hold_the_facts(summary: dict[str, list[dict[str, str]]]) -> None:
+    """Words that stand in the documents and not in the questions: the host found the right places."""
+    payer, side, night, redwings = (answer["answer"] for answer in summary["answers"])
+
+    assert re.search(r"Carrick|Dunn|Mrs\. W\. C\.|giver's name|whole cost", payer)
+    assert re.search(r"crack|sound rock|north gallery", side)
+    assert re.search(r"[Tt]hird of this month|3 October|seven hours", night)
+    assert re.search(r"61, 48 and 70|fewer struck", redwings)
+
+
+def test_the_picture_is_well_formed_and_has_no_machine_in_it(summary: dict[str, str]) -> None:
+    root = ElementTree.fromstring(summary["svg"])
+
+    assert root.tag.endswith("svg")
+    assert "prefers-color-scheme:dark" in summary["svg"]
+    assert "/tmp" not in summary["svg"]
+
+
+def test_it_runs_on_a_folder_of_ones_own(pensieve: Pensieve, documents: Path, home: Path) -> None:
+    said = pensieve("try", documents, "-q", "How long is the notice period of the lease?")
+
+    assert said.code == 0, said.err
+    assert "six months" in said.out
+    assert "visible tokens" in said.out
+    assert "█" in said.out
+    assert "deleteContext" in said.out
+    assert not home.exists(), "no workspace is left behind"
+
+
+def test_a_folder_without_a_question_is_wrong_usage(pensieve: Pensieve, documents: Path) -> None:
+    assert pensieve("try", documents).code == 2
+
+
+def test_the_sentence_with_the_rarest_words_of_the_question_is_taken() -> None:
+    text = "The bell is old. The bell is heavy and the rope is new.\n\nNobody knows who paid the founder of the bell."
+
+    assert best_sentence("Who paid for the bell?", text) == "Nobody knows who paid the founder of the bell."
+    assert best_sentence("Which giraffe?", text) == ""
+
+
+def message(number: int, tokens: int) -> Message:
+    return Message(number=number, role="tool", tool="readChunk", tokens=tokens, digest=b"")
+
+
+def test_a_recall_lifts_the_curve_to_where_it_was() -> None:
+    points = points_of([Said(message(1, 500)), Said(message(2, 300)), Forgot((1,)), Recalled((1,))])
+
+    assert [p.visible for p in points][:2] == [500, 800]
+    assert points[2].visible < 500
+    assert points[3].visible == 800
+    assert [p.undeleted for p in points] == [500, 800, 800, 800]
+
+
+@given(
+    st.lists(
+        st.builds(
+            Point,
+            visible=st.integers(0, 10**6),
+            undeleted=st.integers(0, 10**7),
+            kind=st.sampled_from(["said", "forgot", "recalled", "other"]),
+        ),
+        max_size=300,
+    ),
+    st.integers(-5, 300),
+    st.none() | st.integers(1, 10**6),
+)
+def test_any_curve_fits_its_columns(points: list[Point], columns: int, window: int | None) -> None:
+    lines = draw(points, window=window, columns=columns)
+
+    assert bool(lines) == bool(points)
+    assert all(len(line) <= max(MAX_COLUMNS, 90) for line in lines)
+    if points:
+        ElementTree.fromstring(svg(points, window=window, title="<&>", source='"'))
