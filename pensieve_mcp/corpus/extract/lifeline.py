@@ -1,8 +1,8 @@
 """One worker process as its parent sees it: spawn, ask, read frames by a deadline, kill.
 
-Why apart from the pool: this is all that differs between systems. POSIX hands the file over as a descriptor beside
-the request, on a Unix socket; Windows, which cannot, sends the path over pipes. Who gets which file, and what a
-death means, is left to the pool.
+Why apart from the pool: this is all that differs between systems. POSIX hands the file over as a descriptor
+beside the request, on a Unix socket; Windows duplicates its handle into the worker and talks over pipes. Who
+gets which file, and what a death means, is left to the pool.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class Worker:
         try:
             self.process = subprocess.Popen(
                 [
-                    sys.executable,
+                    _python(),
                     "-I",
                     "-S",
                     "-X",
@@ -175,10 +175,25 @@ class Worker:
     def ask(self, request: dict[str, Any], file: int, path: str | None) -> None:
         """Send one request. Raises Gone, or TimeoutError when the worker takes nothing."""
         if self._pipes:
-            request = {**request, "path": path}
+            request = {**request, **self._handed_over(file, path)}
         payload = json.dumps(request).encode()
         self.files += 1
         self._line.send(wire.HEADER.pack(len(payload)) + payload, file)
+
+    def _handed_over(self, file: int, path: str | None) -> dict[str, Any]:
+        """How a worker behind pipes gets at the file: by a handle of its own on Windows, elsewhere by its path."""
+        if sys.platform == "win32":
+            import _winapi
+            import msvcrt
+
+            # Made in the worker's process: it reads what we opened, whatever lies at the path by then.
+            target = int(self.process._handle)  # type: ignore[attr-defined,unused-ignore]  # as multiprocessing does
+            same = _winapi.DUPLICATE_SAME_ACCESS
+            ours = _winapi.GetCurrentProcess()
+            return {
+                "handle": _winapi.DuplicateHandle(ours, msvcrt.get_osfhandle(file), target, 0, False, same)
+            }
+        return {"path": path}
 
     def frame(self, silence_seconds: float, deadline: float) -> list[wire.Item]:
         """The next frame. `deadline` on time.monotonic. Raises TimeoutError, Gone or wire.BadFrame."""
@@ -244,6 +259,12 @@ class Worker:
         lines = [line.strip() for line in data.decode("utf-8", "replace").splitlines() if line.strip()]
         fatal = [line for line in lines if line.startswith("Fatal Python error")]
         return (fatal or lines or [""])[-1][:200]
+
+
+def _python() -> str:
+    """The interpreter itself: in a Windows venv `sys.executable` is a launcher, and its child beyond our reach."""
+    base = getattr(sys, "_base_executable", None)
+    return str(base if sys.platform == "win32" and base else sys.executable)
 
 
 def _import_path() -> list[str]:

@@ -66,7 +66,7 @@ class ExtractionPool:
         base_timeout_seconds, seconds_per_megabyte, most_seconds: what one file may take in all.
         memory_bytes: address space of a worker (Linux); four fifths of it is the bound of resident memory anywhere.
         readers: `module:function` giving more extractors by suffix (`{".xyz": Extractor}`), found on our import path.
-        pipes: talk over pipes and pass paths, as Windows must.
+        pipes: talk over pipes, as Windows must; elsewhere files then go by their path, which tests use.
     """
 
     def __init__(
@@ -132,7 +132,8 @@ class ExtractionPool:
         Raises Unreadable with the reason why there is no text. A file read in part comes back as `partial`.
         """
         descriptor = file if isinstance(file, int) else file.fileno()
-        path = None if isinstance(file, int) else str(getattr(file, "name", "") or "") or None
+        name = None if isinstance(file, int) else getattr(file, "name", None)
+        path = name if isinstance(name, str) else None
         if hint.size_bytes == 0:
             raise Unreadable("empty", "0 bytes")
         seconds = min(

@@ -58,7 +58,10 @@ class SocketChannel:
 
 
 class PipeChannel:
-    """Requests with a path in them, over stdin and stdout: for Windows, which passes no descriptors."""
+    """Requests with a handle in them, over stdin and stdout: for Windows, which passes no descriptors.
+
+    Elsewhere, where only tests come this way, there is a path in them.
+    """
 
     def __init__(self) -> None:
         self._in = os.fdopen(os.dup(0), "rb")
@@ -73,9 +76,12 @@ class PipeChannel:
         if len(head) < wire.HEADER.size:
             return None
         request: dict[str, Any] = json.loads(self._in.read(wire.HEADER.unpack(head)[0]))
-        flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
+        if sys.platform == "win32":
+            import msvcrt
+
+            return request, msvcrt.open_osfhandle(request["handle"], os.O_RDONLY | os.O_BINARY)
         try:
-            return request, os.open(request["path"], flags)
+            return request, os.open(request["path"] or "", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:
             return request, None
 
@@ -238,7 +244,7 @@ def main(options_json: str) -> None:
     limits = Limits(**options["limits"])
     given = options["socket"]
     channel: Channel = PipeChannel() if given is None else SocketChannel(socket.socket(fileno=given))
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, AttributeError):  # Windows has it from 3.12 on
         os.set_blocking(2, False)  # a full stderr pipe must not stop us
     bound_this_process(memory)
     if options.get("readers"):

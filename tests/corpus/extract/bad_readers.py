@@ -51,6 +51,20 @@ class Acting:
         yield Piece("after the act\n")
 
 
+class Trickle:
+    """A piece every twentieth of a second, for ever."""
+
+    name = "trickle"
+    version = 1
+    native = True
+
+    def extract(self, file: BinaryIO, hint: FileHint, limits: Limits) -> Iterator[Piece | Facts]:
+        yield FACTS
+        while True:
+            time.sleep(0.05)
+            yield Piece("drop\n")
+
+
 class Pages:
     """A thousand pages by native code: page 900 kills the worker, and page 950 too if the name says `twice`."""
 
@@ -125,6 +139,7 @@ def readers() -> dict[str, Extractor]:
     return {
         ".plain": Plain(),
         ".pages": Pages(),
+        ".trickle": Trickle(),
         ".stop": Acting("stop", lambda: os.kill(os.getpid(), signal.SIGSTOP)),
         ".stop-late": Acting("stop-late", lambda: os.kill(os.getpid(), signal.SIGSTOP), good=5),
         ".spin": Acting("spin", _spin),
