@@ -82,10 +82,8 @@ class Connection(sqlite3.Connection):
         self.basins: dict[str, int] = {}
 
     def execute(self, *args: Any) -> sqlite3.Cursor:
-        try:
+        with translating(self.path):
             return super().execute(*args)
-        except sqlite3.Error as error:
-            raise worded(error, self.path) from error
 
 
 def worded(error: sqlite3.Error, path: Path) -> Exception:

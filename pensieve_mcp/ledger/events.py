@@ -44,6 +44,7 @@ class Forgot:
     keep_thought: bool = False
     summary: str = ""
     parts: tuple[tuple[int, int], ...] = ()  # (message, one-based part) forgotten in part
+    part_tokens: tuple[int, ...] = ()  # what each of `parts` took, in their order; missing ones count nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,7 @@ class Entry:
     keep_thought: bool = False
     pinned: bool = False
     forgotten_parts: tuple[int, ...] = ()
+    part_tokens: int = 0  # what the forgotten parts took, less a mark for each
     compacted: bool = False  # said before the host compacted: likely gone there, counted as nothing
 
 

@@ -16,7 +16,7 @@ from pensieve_mcp.ledger.events import (
     Sealed,
     Transcript,
 )
-from pensieve_mcp.ledger.stubs import standing_tokens
+from pensieve_mcp.ledger.stubs import PART_STUB_TOKENS, standing_tokens
 
 NEVER_FORGOTTEN = ("user", "system")
 
@@ -49,8 +49,9 @@ class Folder:
         elif isinstance(event, Forgot):
             for number in event.numbers:
                 self._forget(number, event)
-            for number, part in event.parts:
-                self._forget_part(number, part)
+            sizes = (*event.part_tokens, *[0] * len(event.parts))
+            for (number, part), tokens in zip(event.parts, sizes, strict=False):
+                self._forget_part(number, part, tokens)
         elif isinstance(event, Recalled):
             for number in event.numbers:
                 self._recall(number)
@@ -108,20 +109,30 @@ class Folder:
             return
         self._put(replace(entry, forgotten=True, summary=event.summary, keep_thought=event.keep_thought))
 
-    def _forget_part(self, number: int, part: int) -> None:
+    def _forget_part(self, number: int, part: int, tokens: int) -> None:
         entry = self._at(number)
         if entry is None or entry.pinned or entry.message.role in NEVER_FORGOTTEN:
             return
-        self._put(replace(entry, forgotten_parts=tuple(sorted({*entry.forgotten_parts, part}))))
+        if part in entry.forgotten_parts:
+            return
+        self._put(
+            replace(
+                entry,
+                forgotten_parts=tuple(sorted((*entry.forgotten_parts, part))),
+                part_tokens=entry.part_tokens + max(0, tokens - PART_STUB_TOKENS),
+            )
+        )
 
     def _recall(self, number: int) -> None:
         entry = self._at(number)
         if entry is not None:
-            self._put(replace(entry, forgotten=False, summary="", keep_thought=False, forgotten_parts=()))
+            self._put(
+                replace(
+                    entry, forgotten=False, summary="", keep_thought=False, forgotten_parts=(), part_tokens=0
+                )
+            )
 
 
 def _freed(entry: Entry) -> int:
     """Tokens that forgetting won back; what the host dropped by itself is not our doing."""
-    if not entry.forgotten:
-        return 0
     return entry.message.tokens - standing_tokens(replace(entry, compacted=False))

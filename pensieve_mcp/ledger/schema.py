@@ -172,6 +172,7 @@ def event_from(kind: str, body: dict[str, Any]) -> Event | None:
             keep_thought=bool(body.get("keep_thought", False)),
             summary=body.get("summary", ""),
             parts=tuple((int(number), int(part)) for number, part in body.get("parts", ())),
+            part_tokens=tuple(body.get("part_tokens", ())),
         )
     if kind == "recalled":
         return Recalled(tuple(body["numbers"]))

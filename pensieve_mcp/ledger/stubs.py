@@ -20,6 +20,7 @@ Wording = Literal["ours", "published"]
 PUBLISHED = "Content has been deleted to save space."
 """The reference implementation's sentence, verbatim: trained weights have seen no other."""
 
+PART_STUB_TOKENS = 28  # what `part_stub` costs, with a number of six digits
 MAX_LABEL_CHARS = 80
 MAX_SUMMARY_CHARS = 2_000
 BLOCK_GROUPS = (512, 64, 8)
@@ -51,6 +52,14 @@ def stub(entry: Entry, *, wording: Wording = "ours", restorable: bool = True) ->
         if not entry.summary and count_tokens(body) > message.tokens:
             body = f"[pensieve: {handle_of(message)} forgotten]"
     return f"{thought}\n{body}" if thought else body
+
+
+def part_stub(message: Message, part: int, *, wording: Wording = "ours") -> str:
+    """What stands for one forgotten part of a message that is otherwise there."""
+    if wording == "published":
+        return PUBLISHED
+    handle = f"{handle_of(message)}.{part}"
+    return f"[pensieve: {handle} forgotten · restoreContext {handle} brings it back]"
 
 
 def _ours(entry: Entry, restorable: bool) -> str:
@@ -90,15 +99,11 @@ def published_arguments() -> dict[str, Any]:
 
 
 def standing_tokens(entry: Entry) -> int:
-    """Tokens the entry takes in the prompt now; a stub never counts more than what it stands for.
-
-    Parts forgotten by themselves (`m12.2`) are not subtracted: their sizes are not in the events.
-    """
+    """Tokens the entry takes in the prompt now; a stub never counts more than what it stands for."""
     if entry.compacted:
         return 0
-    if not entry.forgotten:
-        return entry.message.tokens
-    return max(0, min(entry.message.tokens, count_tokens(stub(entry))))
+    remaining = max(0, entry.message.tokens - entry.part_tokens)
+    return min(remaining, count_tokens(stub(entry))) if entry.forgotten else remaining
 
 
 @dataclass(frozen=True, slots=True)

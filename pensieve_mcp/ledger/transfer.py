@@ -161,8 +161,18 @@ def _renumbered(event: Event, numbers: dict[int, int]) -> Event:
     if isinstance(event, Said):
         return Said(_renumbered_message(event.message, numbers))
     if isinstance(event, Forgot):
-        parts = tuple((numbers[number], part) for number, part in event.parts if number in numbers)
-        return replace(event, numbers=_mapped(event.numbers, numbers), parts=parts)
+        sizes = (*event.part_tokens, *[0] * len(event.parts))
+        known = [
+            ((numbers[number], part), size)
+            for (number, part), size in zip(event.parts, sizes, strict=False)
+            if number in numbers
+        ]
+        return replace(
+            event,
+            numbers=_mapped(event.numbers, numbers),
+            parts=tuple(pair for pair, _ in known),
+            part_tokens=tuple(size for _, size in known),
+        )
     if isinstance(event, Recalled | Pinned):
         return replace(event, numbers=_mapped(event.numbers, numbers))
     return event

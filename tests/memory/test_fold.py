@@ -18,13 +18,16 @@ from pensieve_mcp.ledger.events import (
     Recalled,
     Said,
     Sealed,
+    Transcript,
     fold,
 )
 from pensieve_mcp.ledger.folding import Folder
 from pensieve_mcp.ledger.stubs import (
+    PART_STUB_TOKENS,
     PUBLISHED,
     Run,
     coalesced,
+    part_stub,
     published_arguments,
     published_result,
     standing_tokens,
@@ -53,7 +56,8 @@ events = st.one_of(
         some,
         keep_thought=st.booleans(),
         summary=texts,
-        parts=st.lists(st.tuples(numbers, st.integers(-1, 4)), max_size=2).map(tuple),
+        parts=st.lists(st.tuples(numbers, st.integers(-1, 4)), max_size=3).map(tuple),
+        part_tokens=st.lists(st.integers(0, 3_000), max_size=4).map(tuple),
     ),
     st.builds(Recalled, some),
     st.builds(Pinned, some, st.booleans()),
@@ -96,7 +100,16 @@ def test_forgetting_never_makes_the_transcript_longer(
     history: list[Event], which: tuple[int, ...], keep_thought: bool, summary: str
 ) -> None:
     before = fold(history)
-    after = fold([*history, Forgot(which, keep_thought=keep_thought, summary=summary)])
+    parts = tuple((number, 1) for number in which)
+    for event in (
+        Forgot(which, keep_thought=keep_thought, summary=summary),
+        Forgot((), parts=parts, part_tokens=(100,) * len(parts)),
+        Forgot(which, parts=parts, part_tokens=(100,) * len(parts)),
+    ):
+        _is_not_longer(before, fold([*history, event]))
+
+
+def _is_not_longer(before: Transcript, after: Transcript) -> None:
 
     assert after.visible_tokens <= before.visible_tokens
     assert after.peak_tokens == before.peak_tokens
@@ -109,7 +122,9 @@ def test_forgetting_then_recalling_is_identity(
 ) -> None:
     before = fold(history)
     untouched = tuple(n for n in which if n in before.by_number and not _was_forgotten(before.entries, n))
-    forgot = Forgot(untouched, summary=summary, parts=tuple((n, 1) for n in untouched))
+    forgot = Forgot(
+        untouched, summary=summary, parts=tuple((n, 1) for n in untouched), part_tokens=(50,) * len(untouched)
+    )
     after = fold([*history, forgot, Recalled(untouched)])
 
     assert after.entries == before.entries
@@ -180,6 +195,18 @@ def test_a_stub_stays_as_it_was_first_written() -> None:
 def test_a_small_message_gets_a_small_stub() -> None:
     entry = fold([said(3, tokens=9), Forgot((3,))]).entries[0]
     assert stub(entry) == "[pensieve: m3 forgotten]"
+
+
+def test_a_forgotten_part_frees_what_it_took_less_its_mark() -> None:
+    part = Forgot((), parts=((3, 2),), part_tokens=(250,))
+    transcript = fold([said(3), part, part])
+    assert transcript.entries[0].forgotten_parts == (2,)
+    assert transcript.visible_tokens == 800 - (250 - PART_STUB_TOKENS)
+    assert transcript.freed_tokens == 250 - PART_STUB_TOKENS
+    assert fold([said(3), part, Forgot((3,))]).visible_tokens < 60
+    line = part_stub(transcript.entries[0].message, 2)
+    assert line == "[pensieve: m3.2 forgotten · restoreContext m3.2 brings it back]"
+    assert count_tokens(line) <= PART_STUB_TOKENS
 
 
 def test_a_kept_thought_stands_before_the_stub() -> None:

@@ -464,7 +464,7 @@ def test_an_export_comes_back_as_the_same_conversation_under_new_numbers(
     one = say(ledger, episode, "one \ud800 half", role="assistant", kept_thought="why")
     two = say(ledger, episode, "two", invoking=one.number, chunk_ids=(4, 5))
     happened: list[Event] = [
-        Forgot((one.number,), summary="s", parts=((two.number, 2),)),
+        Forgot((one.number,), summary="s", parts=((two.number, 2),), part_tokens=(90,)),
         Recalled((one.number,)),
     ]
     ledger.append(episode.episode_id, [*happened, Pinned((two.number,)), Sealed("42", ("c4",))], {})

@@ -341,7 +341,7 @@ from pensieve_mcp.errors import StorageError
 from pensieve_mcp.storage import open_database, writing
 path = Path(sys.argv[1])
 if os.getuid() == 0:
-    import sqlite_utils  # while its files may still be read
+    open_database(Path(sys.argv[2])).conn.close()  # loads what it needs while this user may still read it
     os.setuid(65534)
 try:
     db = open_database(path)
@@ -372,7 +372,7 @@ def test_a_folder_without_write_permission_can_be_read(tmp_path: Path, child: St
         db.conn.close()
         (folder / "box.db").chmod(0o444)
         folder.chmod(0o555)
-        said, complaint = child(IN_A_LOCKED_FOLDER, folder / "box.db").communicate()
+        said, complaint = child(IN_A_LOCKED_FOLDER, folder / "box.db", tmp_path / "other.db").communicate()
         assert said.split()[1:] == ["0", "storage_read_only"], said + complaint
         assert said.split()[0] in ("storage_read_only", "storage_unopenable")
     finally:
@@ -530,8 +530,8 @@ def test_synced_and_network_folders_are_warned_of(monkeypatch: pytest.MonkeyPatc
 def test_opening_a_database_loads_no_numpy(tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from pensieve_mcp.storage import open_database; "
-        "before = 'sqlite_utils' in sys.modules; open_database(Path(sys.argv[1])); "
-        "print(before, 'sqlite_utils' in sys.modules, 'numpy' in sys.modules); import numpy"
+        "before = 'sqlite_utils' in sys.modules; open_database(Path(sys.argv[1])).conn.close(); "
+        "print(before, 'sqlite_utils' in sys.modules, 'numpy' in sys.modules)"
     )
     done = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path / "box.db")], capture_output=True, text=True, check=True
