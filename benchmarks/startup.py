@@ -2,9 +2,9 @@
 
     python benchmarks/startup.py [--runs 7] [--json FILE]
 
-Both are started as a host would, asked over stdio in both eras of the protocol, and killed once the tools are listed; what
-the system counted for the child until then is the figure. The bar is the ratio of the medians. Then the modules that a
-start must not load are looked for, in the interpreter's own list of imports.
+Both are started as a host would, asked over stdio in both eras of the protocol, and killed once the tools are
+listed; what the system counted for the child until then is the figure. The bar is the ratio of the medians.
+Then the modules that a start must not load are looked for, in the interpreter's own list of imports.
 """
 
 from __future__ import annotations
@@ -19,7 +19,16 @@ import tempfile
 from pathlib import Path
 
 BAR = 1.25
-FORBIDDEN = ("sqlite_utils", "numpy", "tantivy", "tokenizers", "pypdfium2", "onnxruntime", "torch", "sentence_transformers")
+FORBIDDEN = (
+    "sqlite_utils",
+    "numpy",
+    "tantivy",
+    "tokenizers",
+    "pypdfium2",
+    "onnxruntime",
+    "torch",
+    "sentence_transformers",
+)
 
 BARE = """
 from mcp.server.mcpserver import MCPServer
@@ -48,7 +57,11 @@ ASKED = {
             "jsonrpc": "2.0",
             "id": 1,
             "method": "initialize",
-            "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "startup", "version": "1"}},
+            "params": {
+                "protocolVersion": "2025-06-18",
+                "capabilities": {},
+                "clientInfo": {"name": "startup", "version": "1"},
+            },
         },
         {"jsonrpc": "2.0", "method": "notifications/initialized"},
         {"jsonrpc": "2.0", "id": 2, "method": "tools/list", "params": {}},
@@ -56,7 +69,9 @@ ASKED = {
 }  # fmt: skip
 
 
-def start_and_list(command: list[str], era: str, environment: dict[str, str], stderr: Path) -> tuple[float, int]:
+def start_and_list(
+    command: list[str], era: str, environment: dict[str, str], stderr: Path
+) -> tuple[float, int]:
     """CPU seconds of one start to the answered list, and the number of tools."""
     with stderr.open("wb") as told:
         child = subprocess.Popen(
@@ -111,14 +126,18 @@ def main() -> int:
         watched = [sys.executable, "-X", "importtime", *commands["ours"][1:]]
         _, tools = start_and_list(watched, "2026-07-28", environment, stderr)
         loaded = sorted(imported(stderr).intersection(FORBIDDEN))
-    print("protocol    bare SDK, CPU s  pensieve-mcp, CPU s  ratio")
-    for era, figure in figures.items():
-        print(f"{era}  {figure['bare']:15.3f}  {figure['ours']:19.3f}  {figure['ratio']:5.2f}")
-    print(f"tools listed: {tools}; loaded though forbidden: {', '.join(loaded) or 'none'} (of {', '.join(FORBIDDEN)})")
     held = not loaded and all(figure["ratio"] <= BAR for figure in figures.values())
-    print(f"bar {BAR}: {'held' if held else 'missed'}")
+    table = ["protocol    bare SDK, CPU s  pensieve-mcp, CPU s  ratio"]
+    table += [f"{era}  {f['bare']:15.3f}  {f['ours']:19.3f}  {f['ratio']:5.2f}" for era, f in figures.items()]
+    table.append(f"tools listed: {tools}; loaded though forbidden: {', '.join(loaded) or 'none'}")
+    table.append(f"({', '.join(FORBIDDEN)})")
+    table.append(f"bar {BAR}: {'held' if held else 'missed'}")
+    sys.stdout.write("\n".join(table) + "\n")
     if given.json:
-        Path(given.json).write_text(json.dumps({"bar": BAR, "held": held, "eras": figures, "loaded": loaded}, indent=1) + "\n", encoding="utf-8")
+        Path(given.json).write_text(
+            json.dumps({"bar": BAR, "held": held, "eras": figures, "loaded": loaded}, indent=1) + "\n",
+            encoding="utf-8",
+        )
     return 0 if held else 1
 
 

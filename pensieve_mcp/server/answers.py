@@ -1,7 +1,8 @@
 """A cast's answer as a tool result.
 
-By default one text block, since the big hosts drop text where structured content stands; the typed result travels in `_meta`,
-which no model sees. An error carries its words and its message id only: one host quotes a whole error result to the model.
+By default one text block, since the big hosts drop text where structured content stands; the typed result
+travels in `_meta`, which no model sees. An error carries its words and its message id only: one host quotes a
+whole error result to the model.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ HANDLE_LINE = "handle"
 def answer(
     cast: CastResult, *, structured: bool = False, episode: str | None = None, begun: bool = False
 ) -> CallToolResult:
-    """The tool result of a cast. `episode` is its handle where the client must pass it on; `begun` says so in the text."""
+    """The tool result of a cast. `episode` is its handle where the client must pass it on; `begun` says so in
+    the text.
+    """
     told = f"{HANDLE_ARGUMENT}={episode} · pass it with every further call" if episode and begun else ""
     meta: dict[str, Any] = {MESSAGE_KEY: cast.message}
     if episode:
@@ -47,7 +50,9 @@ def answer(
 
 
 def refusal(error: PensieveError) -> CallToolResult:
-    """The answer where no cast came about, so that there is no message in the ledger: no folder, no episode, too late."""
+    """The answer where no cast came about, so that there is no message in the ledger: no folder, no episode,
+    too late.
+    """
     text = f"{error.message} {error.hint}".strip()
     message = {"msg_id": None, "invoking_msg_id": None, "tokens": count_tokens(text)}
     return CallToolResult(content=[TextContent(text=text)], is_error=True, _meta={MESSAGE_KEY: message})
@@ -56,8 +61,8 @@ def refusal(error: PensieveError) -> CallToolResult:
 def output_schema(schema: dict[str, Any], *, with_episode: bool) -> dict[str, Any]:
     """A spell's output schema with the handle line in front, as `--structured` publishes it.
 
-    A field without a value is left out of the answer, since unions with null are refused by several hosts; so no field but
-    the handle line is required.
+    A field without a value is left out of the answer, since unions with null are refused by several hosts; so
+    no field but the handle line is required.
     """
     extra: dict[str, Any] = {
         HANDLE_LINE: {"type": "string", "description": "Message id, place, tokens and what is left."}

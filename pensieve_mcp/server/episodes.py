@@ -1,9 +1,9 @@
 """Which conversation a call belongs to.
 
-stdio: a process is one episode, unless the host names its thread in the call's metadata; then a restart of the same host
-session resumes its episode. HTTP: the protocol of 2026-07-28 has no sessions, so an episode has a handle that nobody can
-guess; it is minted by the first call and passed as an argument from then on. An older client's HTTP session keeps its
-episode by itself.
+stdio: a process is one episode, unless the host names its thread in the call's metadata; then a restart of the
+same host session resumes its episode. HTTP: the protocol of 2026-07-28 has no sessions, so an episode has a
+handle that nobody can guess; it is minted by the first call and passed as an argument from then on. An older
+client's HTTP session keeps its episode by itself.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ NEED_AN_EPISODE = frozenset({"checkBudget", "deleteContext", "restoreContext", "
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a call comes from, as its metadata says. `thread` and `call_id` are the host's own ids, empty if it gives none."""
+    """Where a call comes from, as its metadata says. `thread` and `call_id` are the host's own ids, empty if it
+    gives none.
+    """
 
     host: str = ""
     thread: str = ""
@@ -48,7 +50,9 @@ class Origin:
         session: str = "",
         handle: str | None = None,
     ) -> Origin:
-        """Read a call's `_meta`. Claude Code names the call there and the session in the environment; Codex names both."""
+        """Read a call's `_meta`. Claude Code names the call there and the session in the environment; Codex
+        names both.
+        """
         if call := _text(meta.get(CLAUDE_CALL)):
             # The variable alone proves nothing: another host started from a shell of Claude Code inherits it.
             return cls("claude-code", environment.get(CLAUDE_SESSION_VARIABLE, ""), call, session, handle)
@@ -80,8 +84,9 @@ class Episodes:
         self._latest: Episode | None = None
 
     def of_call(self, origin: Origin, spell: str) -> Found:
-        """The episode of a call. Raises Miscast for a handle nobody gave, or for a spell that cannot begin an episode, and
-        whatever opening the workspace raises."""
+        """The episode of a call. Raises Miscast for a handle nobody gave, or for a spell that cannot begin an
+        episode, and whatever opening the workspace raises.
+        """
         workspace = self._opening.workspace()
         with self._lock:
             if origin.handle is not None:
@@ -99,7 +104,8 @@ class Episodes:
             if spell in NEED_AN_EPISODE:
                 raise Miscast(
                     f"{spell} needs the episode it belongs to.",
-                    hint=f"Pass {HANDLE_ARGUMENT}=… as your first result told it; a first call of analyzeText or searchEngine without it begins a new episode.",
+                    hint=f"Pass {HANDLE_ARGUMENT}=… as your first result told it; a first call of analyzeText or "
+                    "searchEngine without it begins a new episode.",
                     slug="no_episode",
                 )
             episode = workspace.episode("mcp", host=origin.host)
@@ -110,7 +116,9 @@ class Episodes:
             return Found(episode, True)
 
     def current(self, session: str = "") -> Episode | None:
-        """The episode that `pensieve://episode` shows: the last one that was active, over HTTP only the session's own."""
+        """The episode that `pensieve://episode` shows: the last one that was active, over HTTP only the
+        session's own.
+        """
         with self._lock:
             return self._kept.get(("session", session)) if self._explicit else self._latest
 

@@ -1,7 +1,8 @@
 """How the index stood when somebody last told, read without loading anything.
 
-The instructions go out with the very first answer, for which nothing heavy may be imported; so this reads one row with the
-standard library instead of opening the corpus. It is a glance: whatever goes wrong, the answer is that nothing is known.
+The instructions go out with the very first answer, for which nothing heavy may be imported; so this reads one
+row with the standard library instead of opening the corpus. It is a glance: whatever goes wrong, the answer is
+that nothing is known.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A server whose host died ends itself.
 
-Hosts that die hard leave servers behind by the hundred: some keep the pipe open in a child, some never close it. So besides
-the end of stdin the parent's id is watched. Under the SDK a reader thread sits in a blocking read that nothing can wake, so
-the end is `os._exit`, after what must be closed was closed.
+Hosts that die hard leave servers behind by the hundred: some keep the pipe open in a child, some never close
+it. So besides the end of stdin the parent's id is watched. Under the SDK a reader thread sits in a blocking
+read that nothing can wake, so the end is `os._exit`, after what must be closed was closed.
 """
 
 from __future__ import annotations
@@ -43,13 +43,17 @@ class Lifeline:
         threading.Thread(target=watch, name="lifeline", daemon=True).start()
 
     def heed_signals(self) -> None:
-        """SIGTERM and, where there is one, SIGHUP and SIGINT end the process in order. Call from the main thread."""
+        """SIGTERM and, where there is one, SIGHUP and SIGINT end the process in order. Call from the main
+        thread.
+        """
         for name in ("SIGTERM", "SIGHUP", "SIGINT"):
-            if (number := getattr(signal, name, None)) is not None:
-                # Closing takes locks that the interrupted main thread may hold, so another thread does it.
-                signal.signal(
-                    number, lambda *_, word=name: threading.Thread(target=self.end, args=(0, word)).start()
-                )
+            number = getattr(signal, name, None)
+            if number is None or signal.getsignal(number) is signal.SIG_IGN:
+                continue  # not on this system, or whoever started us (nohup) wants it ignored
+            # Closing takes locks that the interrupted main thread may hold, so another thread does it.
+            signal.signal(
+                number, lambda *_, word=name: threading.Thread(target=self.end, args=(0, word)).start()
+            )
 
     def end(self, status: int, why: str) -> NoReturn:
         """Close within a bounded time, flush and leave. Never returns; a second caller waits for the first."""

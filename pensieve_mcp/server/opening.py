@@ -1,7 +1,8 @@
 """The workspace behind this server, opened when first needed and only once.
 
-Why not at start: opening loads databases and numerical libraries, and a host waits for the first answer. A folder that is
-missing now may be there at the next call, so a failure is told and tried again, never remembered.
+Why not at start: opening loads databases and numerical libraries, and a host waits for the first answer. A
+folder that is missing now may be there at the next call, so a failure is told and tried again, never
+remembered.
 """
 
 from __future__ import annotations
@@ -63,8 +64,9 @@ class Opening:
         return self._workspace
 
     def begin(self) -> None:
-        """Open the workspace and start the first look at its folders, in the background of whoever calls. Failures are logged:
-        the next call tells them to its reader."""
+        """Open the workspace and start the first look at its folders, in the background of whoever calls.
+        Failures are logged: the next call tells them to its reader.
+        """
         try:
             workspace = self.workspace()
             if workspace.settings.auto_index:

@@ -1,8 +1,8 @@
 """What the server was asked to serve: folders, state, settings, transport.
 
-A host's working directory is often `/`, the home folder or a plugin's folder, so it counts only when it looks like a
-project. No folder is no reason to die: the server starts, and every call says how to give one. This file reads the
-environment for the whole door; opening anything is left to others.
+A host's working directory is often `/`, the home folder or a plugin's folder, so it counts only when it looks
+like a project. No folder is no reason to die: the server starts, and every call says how to give one. This file
+reads the environment for the whole door; opening anything is left to others.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ class Options:
 
     folders: tuple[str, ...] = ()
     folders_from: str = ""
-    """Where the folders came from, for people: `arguments`, a variable's name or `working directory`; empty for none."""
+    """Where the folders came from, for people: `arguments`, a variable's name or `working directory`; empty for
+    none.
+    """
     working_directory: str = ""
     workspace: str | None = None
     state: str | None = None
@@ -59,8 +61,10 @@ class Options:
     def no_folder(self) -> WorkspaceError:
         """What every call answers while there is no folder."""
         return WorkspaceError(
-            f"This server was given no folder, and its working directory, {self.working_directory}, does not look like a project.",
-            hint=f"Ask the user to name the documents' folder in the server's entry: as an argument after pensieve-mcp, or in the variable {FOLDERS_VARIABLE}; then restart the server.",
+            f"This server was given no folder, and its working directory, {self.working_directory}, "
+            "does not look like a project.",
+            hint="Ask the user to name the documents' folder in the server's entry: as an argument after "
+            f"pensieve-mcp, or in the variable {FOLDERS_VARIABLE}; then restart the server.",
             slug="no_folder",
         )
 
@@ -81,7 +85,8 @@ def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="pensieve-mcp",
         description="MCP server that searches, reads, notes and forgets over folders of documents.",
-        epilog=f"Without PATH: {FOLDERS_VARIABLE} (several, separated by {os.pathsep!r}), then {PROJECT_VARIABLE}, then the working directory if it is a project.",
+        epilog=f"Without PATH: {FOLDERS_VARIABLE} (several, separated by {os.pathsep!r}), then {PROJECT_VARIABLE}, "
+        "then the working directory if it is a project.",
     )
     parser.add_argument("paths", nargs="*", metavar="PATH", help="a folder or file to serve")
     parser.add_argument(
@@ -102,7 +107,8 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--http",
         metavar="[HOST:]PORT",
-        help=f"serve streamable HTTP at /mcp instead of stdio; HOST is {DEFAULT_HOST} unless given, port 0 takes a free one",
+        help=f"serve streamable HTTP at /mcp instead of stdio; HOST is {DEFAULT_HOST} unless given, "
+        "port 0 takes a free one",
     )
     parser.add_argument(
         "--token",

@@ -1,6 +1,7 @@
 """What a person may choose from a host's menu: answer a question, hand over, go through the notes.
 
-A prompt is text for the host's model; what it should do is done with the spells. Notes and plan are put in as they stand now.
+A prompt is text for the host's model; what it should do is done with the spells. Notes and plan are put in as
+they stand now.
 """
 
 from __future__ import annotations
@@ -53,7 +54,10 @@ _ANSWER = """Answer this from the documents: {question}
 
 {notes}
 
-Work so: set the plan with its goal. Search with several wordings at once. Read the chunks that answer the question, one at a time; note each finding with an exact quote as evidence, then delete what you have read. When the findings suffice, call finish with the answer and its citations. If the documents do not hold the answer, say so."""
+Work so: set the plan with its goal. Search with several wordings at once. Read the chunks that answer the \
+question, one at a time; note each finding with an exact quote as evidence, then delete what you have read. \
+When the findings suffice, call finish with the answer and its citations. If the documents do not hold the \
+answer, say so."""
 
 _HANDOFF = """Write a handover for whoever continues this work in a fresh conversation.
 
@@ -61,13 +65,17 @@ _HANDOFF = """Write a handover for whoever continues this work in a fresh conver
 
 {notes}
 
-Keep these parts, each short: goal; constraints; observations, each with its source (a chunk such as c48, or a note's key); hypotheses not yet confirmed; what is still running; the next step; what is unknown. First note whatever is in mind but in no note yet, then call plan so that goal, steps and next are current."""
+Keep these parts, each short: goal; constraints; observations, each with its source (a chunk such as c48, or \
+a note's key); hypotheses not yet confirmed; what is still running; the next step; what is unknown. First \
+note whatever is in mind but in no note yet, then call plan so that goal, steps and next are current."""
 
 _REVIEW = """Go through the notebook.
 
 {notes}
 
-For each note: readNote shows the state of its evidence. Where it is ok, leave it. Where it has moved or changed, search for the place and overwrite the note with a new quote. Where nothing supports it, say so in the note. Merge notes that say the same with updateNote. Report what you changed, in a few lines."""
+For each note: readNote shows the state of its evidence. Where it is ok, leave it. Where it has moved or \
+changed, search for the place and overwrite the note with a new quote. Where nothing supports it, say so in \
+the note. Merge notes that say the same with updateNote. Report what you changed, in a few lines."""
 
 
 class Prompts:

@@ -1,7 +1,8 @@
 """What can be looked at without a tool: notes, chunks, documents, the episode.
 
-For people who attach something to a conversation, and for hosts that list resources beside tools. Looking at a resource leaves
-no message in the ledger, so what is read here cannot be deleted by handle; the tools are the way to work.
+For people who attach something to a conversation, and for hosts that list resources beside tools. Looking at a
+resource leaves no message in the ledger, so what is read here cannot be deleted by handle; the tools are the
+way to work.
 """
 
 from __future__ import annotations
@@ -90,12 +91,15 @@ class Resources:
             return lines, None  # no folder: reading or casting tells what is wrong
         page = notebook.list(cursor=cursor, limit=NOTES_PER_PAGE)
         lines += [
-            Listed(note_uri(note.key), one_line(note.key, 120), one_line(note.summary, 240)) for note in page.lines
+            Listed(note_uri(note.key), one_line(note.key, 120), one_line(note.summary, 240))
+            for note in page.lines
         ]
         return lines, page.cursor
 
     def read(self, uri: str, *, session: str = "") -> str:
-        """The text behind an address. Raises PensieveError, with slug `no_such_resource` for an address that means nothing."""
+        """The text behind an address. Raises PensieveError, with slug `no_such_resource` for an address that
+        means nothing.
+        """
         kind, _, rest = uri.removeprefix(SCHEME).partition("/")
         if uri.startswith(SCHEME):
             if kind == "notes":
@@ -113,7 +117,9 @@ class Resources:
         )
 
     def complete(self, argument: str, begun: str) -> tuple[list[str], int]:
-        """Values for a template's variable that begin so, percent-encoded where the address needs it, and how many there are."""
+        """Values for a template's variable that begin so, percent-encoded where the address needs it, and how
+        many there are.
+        """
         workspace = self._opening.workspace()
         if argument == "key":
             found = [
@@ -235,15 +241,13 @@ def episode_text(episode: Episode) -> str:
     """Budget, plan and heaviest messages of an episode."""
     budget = episode.budget()
     lines = [
-        f"{budget.used:,} of {budget.window:,} tokens in mind, {budget.left:,} left; peak {budget.peak:,}, freed {budget.freed:,}. {count(budget.rounds, 'round')}.",
+        f"{budget.used:,} of {budget.window:,} tokens in mind, {budget.left:,} left; peak {budget.peak:,}, "
+        f"freed {budget.freed:,}. {count(budget.rounds, 'round')}.",
         *plan_lines(episode),
     ]
-    lines += [
-        f"m{entry.message.number} · {entry.message.tool} {entry.message.label} · {entry.message.tokens:,} tokens".replace(
-            "  ", " "
-        )
-        for entry in heaviest(episode.transcript())
-    ]
+    for entry in heaviest(episode.transcript()):
+        what = " ".join(part for part in (entry.message.tool, entry.message.label) if part)
+        lines.append(f"m{entry.message.number} · {what} · {entry.message.tokens:,} tokens")
     return listing(lines)
 
 

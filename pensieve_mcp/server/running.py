@@ -1,6 +1,7 @@
 """From the command line to a served connection, and to an orderly end.
 
-stdout belongs to the protocol: the SDK keeps it to itself while serving and sends whatever a library prints to stderr.
+stdout belongs to the protocol: the SDK keeps it to itself while serving and sends whatever a library prints to
+stderr.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from pensieve_mcp.server.options import Options, read
 
 if TYPE_CHECKING:
     from pensieve_mcp.server.lifeline import Lifeline
-    from pensieve_mcp.server.opening import Opening
     from pensieve_mcp.server.surface import Surface
 
 log = logging.getLogger(__name__)
@@ -36,10 +36,10 @@ def run(argv: Sequence[str] | None) -> int:
     except PensieveError as error:
         sys.stderr.write(f"pensieve-mcp: {error}\n")
         return 2
-    opening, surface, lifeline = _assemble(options, environment)
+    surface, lifeline = _assemble(options, environment)
+    lifeline.heed_signals()
     if options.http is None:
         lifeline.watch_parent()
-        lifeline.heed_signals()
         status = _serve_stdio(surface)
     else:
         from pensieve_mcp.server.web import serve
@@ -52,7 +52,7 @@ def run(argv: Sequence[str] | None) -> int:
     lifeline.end(status, "the client is gone")
 
 
-def _assemble(options: Options, environment: Mapping[str, str]) -> tuple[Opening, Surface, Lifeline]:
+def _assemble(options: Options, environment: Mapping[str, str]) -> tuple[Surface, Lifeline]:
     from pensieve_mcp.server.lifeline import Lifeline
     from pensieve_mcp.server.opening import Opening
     from pensieve_mcp.server.surface import Surface
@@ -64,7 +64,7 @@ def _assemble(options: Options, environment: Mapping[str, str]) -> tuple[Opening
         surface.workers.settle(SETTLE_SECONDS)
         opening.close()
 
-    return opening, surface, Lifeline(close)
+    return surface, Lifeline(close)
 
 
 def _working_directory() -> Path:
@@ -86,7 +86,7 @@ def _serve_stdio(surface: Surface) -> int:
         anyio.run(serve)
     except BaseExceptionGroup as group:
         # A host that dies while an answer is written breaks the pipe: an ordinary end.
-        broken, other = group.split((BrokenPipeError, ConnectionError))
+        _, other = group.split((BrokenPipeError, ConnectionError))
         if other is not None:
             log.error("the connection failed", exc_info=other)
             return 1

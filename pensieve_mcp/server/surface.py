@@ -1,7 +1,8 @@
-"""The protocol's surface: spells as tools, with resources, prompts and live instructions. The only file that knows the SDK's
-server, beside `watching.py` (its subscriptions) and `web.py` (its HTTP transport).
+"""The protocol's surface: spells as tools, with resources, prompts and live instructions. The only file that
+knows the SDK's server, beside `watching.py` (its subscriptions) and `web.py` (its HTTP transport).
 
-The low-level server is used, since only it publishes our schemas as they are and serves the subscriptions of older clients.
+The low-level server is used, since only it publishes our schemas as they are and serves the subscriptions of
+older clients.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ T = TypeVar("T")
 
 
 class PensieveServer(Server[Any]):
-    """The SDK's server, saying that our list of resources changes and composing its instructions anew each time."""
+    """The SDK's server, saying that our list of resources changes and composing its instructions anew each
+    time.
+    """
 
     def __init__(self, opening: Opening, surface: Surface) -> None:
         super().__init__(
@@ -114,7 +117,7 @@ class Surface:
         structured: bool = False,
         look_seconds: float = 1.0,
     ) -> None:
-        self._opening = opening
+        self.opening = opening
         self._environment = environment
         self._explicit = explicit
         self._structured = structured
@@ -132,7 +135,9 @@ class Surface:
 
     @asynccontextmanager
     async def lifespan(self, server: Server[Any]) -> AsyncIterator[dict[str, Any]]:
-        """Beside the serving: subscriptions are watched, and the workspace opens once the first answers are out."""
+        """Beside the serving: subscriptions are watched, and the workspace opens once the first answers are
+        out.
+        """
         async with anyio.create_task_group() as group:
             group.start_soon(self.watch.run)
             group.start_soon(self._begin)
@@ -145,7 +150,7 @@ class Surface:
         with anyio.move_on_after(QUIET_SECONDS):
             await self._listed.wait()
             await anyio.sleep(SETTLE_SECONDS)
-        await anyio.to_thread.run_sync(self._opening.begin, abandon_on_cancel=True)
+        await anyio.to_thread.run_sync(self.opening.begin, abandon_on_cancel=True)
 
     # -- tools ----------------------------------------------------------------------------------------------------
 
@@ -197,7 +202,7 @@ class Surface:
 
         def work() -> types.CallToolResult:
             if writes_notes:
-                self.watch.expect(self._opening.workspace())
+                self.watch.expect(self.opening.workspace())
             found = self._episodes.of_call(origin, params.name)
             done: CastResult = cast(found.episode, params.name, arguments, host_call_id=origin.call_id)
             shown = found.episode.handle if self._explicit and not origin.thread else None
@@ -217,7 +222,9 @@ class Surface:
     async def _told_of_progress(
         self, ctx: Context, meta: Mapping[str, Any], name: str, work: Callable[[], T]
     ) -> T:
-        """The work's result; while buildIndex waits its short while, a caller who wants to know is told how far it is."""
+        """The work's result; while buildIndex waits its short while, a caller who wants to know is told how far
+        it is.
+        """
         if name != "buildIndex" or "progressToken" not in meta:
             return await self._worker(name, work)
         outcome: list[T] = []
@@ -237,7 +244,7 @@ class Surface:
         told = -1
         while True:
             await anyio.sleep(PROGRESS_SECONDS)
-            if (workspace := self._opening.peek()) is None:
+            if (workspace := self.opening.peek()) is None:
                 continue
             progress = await anyio.to_thread.run_sync(workspace.progress)
             if progress.documents_done > told:  # the protocol wants it to grow
@@ -331,7 +338,7 @@ class Surface:
     # -- helpers --------------------------------------------------------------------------------------------------
 
     def _worker(self, what: str, function: Callable[[], T]) -> Awaitable[T]:
-        workspace = self._opening.peek()
+        workspace = self.opening.peek()
         seconds = workspace.settings.call_seconds if workspace else Settings().call_seconds
         return self.workers.run(what, seconds, function)
 

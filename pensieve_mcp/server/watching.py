@@ -1,8 +1,8 @@
 """Telling clients that notes, documents or the episode changed, in both eras of the protocol.
 
 Older clients subscribe to single resources and are told of a changed list anyway; newer ones open a stream with
-`subscriptions/listen`. Other processes write the same notebook, so it is looked at every second, but only while somebody is
-subscribed. What is told is "look again"; nobody relies on being told once only.
+`subscriptions/listen`. Other processes write the same notebook, so it is looked at every second, but only while
+somebody is subscribed. What is told is "look again"; nobody relies on being told once only.
 """
 
 from __future__ import annotations
@@ -75,7 +75,9 @@ class Watch:
     # -- handlers -------------------------------------------------------------------------------------------------
 
     async def greeted(self, ctx: Context, params: NotificationParams) -> None:
-        """`notifications/initialized` of an older client: from now on it is told when the list of notes changes."""
+        """`notifications/initialized` of an older client: from now on it is told when the list of notes
+        changes.
+        """
         self._client(ctx)
 
     async def subscribe(self, ctx: Context, params: SubscribeRequestParams) -> EmptyResult:

@@ -1,7 +1,7 @@
 """Streamable HTTP: one path, a bearer token, this machine only unless asked otherwise.
 
-Web pages can reach a port on the loopback, so a token is always wanted and Host and Origin are checked against the names this
-server is meant to have (DNS rebinding). Encryption is left to whatever stands in front.
+Web pages can reach a port on the loopback, so a token is always wanted and Host and Origin are checked against
+the names this server is meant to have (DNS rebinding). Encryption is left to whatever stands in front.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ class Bearer:
 
 
 def application(surface: Surface, token: str, names: tuple[str, ...]) -> ASGIApp:
-    """The ASGI application: `/mcp` behind token, Host and Origin checks. `names` are the hosts clients may ask for."""
+    """The ASGI application: `/mcp` behind token, Host and Origin checks. `names` are the hosts clients may ask
+    for.
+    """
     from mcp.server.transport_security import TransportSecuritySettings
 
     shown = [f"[{name}]" if ":" in name else name for name in names]
@@ -70,7 +72,9 @@ def application(surface: Surface, token: str, names: tuple[str, ...]) -> ASGIApp
 
 
 def names_of(host: str, extra: tuple[str, ...]) -> tuple[str, ...]:
-    """Host names under which a server bound to `host` may be asked: its own, and on every interface also this machine's."""
+    """Host names under which a server bound to `host` may be asked: its own, and on every interface also this
+    machine's.
+    """
     anywhere = host in ("0.0.0.0", "::", "")
     own = (socket.gethostname(),) if anywhere else (host,)
     local = ("127.0.0.1", "localhost", "::1") if anywhere or host in LOOPBACK else ()
@@ -78,8 +82,9 @@ def names_of(host: str, extra: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def serve(surface: Surface, options: Options) -> int:
-    """Serve until a signal ends it. Tells address and, if it made one up, the token on stderr. Raises BadOption for an
-    address that cannot be had."""
+    """Serve until a signal ends it. Tells address and, if it made one up, the token on stderr. Raises BadOption
+    for an address that cannot be had.
+    """
     import uvicorn
 
     assert options.http is not None

@@ -1,7 +1,7 @@
 """Blocking work on a few threads, each piece with a deadline.
 
-A thread cannot be stopped. When a caller gives up or its time is over, the thread goes on and what it writes into the ledger
-stays written; only the answer no longer reaches anybody.
+A thread cannot be stopped. When a caller gives up or its time is over, the thread goes on and what it writes
+into the ledger stays written; only the answer no longer reaches anybody.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ class Workers:
         self._running = 0
 
     async def run(self, what: str, seconds: float, function: Callable[[], T]) -> T:
-        """The function's result. Raises TooSlow after `seconds`, Busy when too many run already, and whatever it raises."""
+        """The function's result. Raises TooSlow after `seconds`, Busy when too many run already, and whatever
+        it raises.
+        """
         if self._limiter is None:  # it belongs to an event loop
             self._limiter = anyio.CapacityLimiter(MOST_AT_ONCE)
         if self._running >= MOST_RUNNING:
@@ -69,7 +71,8 @@ class Workers:
         except TimeoutError:
             raise TooSlow(
                 f"{what} has not answered within {seconds:g} seconds.",
-                hint="It goes on in the background, and searchEngine with scope history finds its answer later. Or ask for less at once.",
+                hint="It goes on in the background, and searchEngine with scope history finds its answer later. "
+                "Or ask for less at once.",
             ) from None
 
     def settle(self, seconds: float) -> bool:

@@ -52,7 +52,11 @@ def library(tmp_path: Path) -> Path:
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
     """What the server reads: a home of its own, and settings that need no model of language."""
-    return {"PENSIEVE_HOME": str(tmp_path / "home"), "PENSIEVE_UPGRADE": "false", "PENSIEVE_SECOND_STAGE": "false"}
+    return {
+        "PENSIEVE_HOME": str(tmp_path / "home"),
+        "PENSIEVE_UPGRADE": "false",
+        "PENSIEVE_SECOND_STAGE": "false",
+    }
 
 
 Serve = Callable[..., Surface]
@@ -60,11 +64,21 @@ Serve = Callable[..., Surface]
 
 @pytest.fixture
 def serve(library: Path, environment: dict[str, str]) -> Iterator[Serve]:
-    """A server in this process; several may share one workspace. Builds run inline, so that tests need not wait."""
+    """A server in this process; several may share one workspace. Builds run inline, so that tests need not
+    wait.
+    """
     openings: list[Opening] = []
 
-    def make(*, host_environment: dict[str, str] | None = None, folders: Sequence[Path] | None = None, **options: bool) -> Surface:
-        chosen = Options(folders=tuple(str(folder) for folder in ([library] if folders is None else folders)), working_directory="/somewhere")
+    def make(
+        *,
+        host_environment: dict[str, str] | None = None,
+        folders: Sequence[Path] | None = None,
+        **options: bool,
+    ) -> Surface:
+        chosen = Options(
+            folders=tuple(str(folder) for folder in ([library] if folders is None else folders)),
+            working_directory="/somewhere",
+        )
 
         def open_workspace() -> Workspace:
             if not chosen.given:

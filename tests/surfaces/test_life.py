@@ -1,7 +1,7 @@
 """How the program starts and ends: real processes.
 
-Complaints behind it: orphaned servers by the hundred, since hosts keep the pipe open or die hard; libraries that print into
-the protocol.
+Complaints behind it: orphaned servers by the hundred, since hosts keep the pipe open or die hard; libraries
+that print into the protocol.
 """
 
 from __future__ import annotations
@@ -23,7 +23,11 @@ INITIALIZE = {
     "jsonrpc": "2.0",
     "id": 1,
     "method": "initialize",
-    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}},
+    "params": {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+    },
 }
 INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 Start = Callable[..., "subprocess.Popen[bytes]"]
@@ -35,10 +39,17 @@ posix = pytest.mark.skipif(os.name != "posix", reason="processes are watched oth
 def start(parameters: Any) -> Any:
     started: list[subprocess.Popen[bytes]] = []
 
-    def make(*arguments: str, folder: Any = ..., cwd: Path | None = None, **variables: str) -> subprocess.Popen[bytes]:
+    def make(
+        *arguments: str, folder: Any = ..., cwd: Path | None = None, **variables: str
+    ) -> subprocess.Popen[bytes]:
         how = parameters(*arguments, **({} if folder is ... else {"folder": folder}), **variables)
         process = subprocess.Popen(
-            [how.command, *how.args], env=how.env, cwd=cwd, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            [how.command, *how.args],
+            env=how.env,
+            cwd=cwd,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
         started.append(process)
         return process
@@ -70,7 +81,12 @@ def hear(process: subprocess.Popen[bytes]) -> dict[str, Any]:
 
 
 def call(number: int, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    return {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": {"name": name, "arguments": arguments}}
+    return {
+        "jsonrpc": "2.0",
+        "id": number,
+        "method": "tools/call",
+        "params": {"name": name, "arguments": arguments},
+    }
 
 
 def text_of(answer: dict[str, Any]) -> str:
@@ -122,7 +138,13 @@ def test_a_server_whose_host_died_ends_though_its_pipe_stays_open(parameters: An
     how = parameters()
     reading, writing = os.pipe()
     host = subprocess.Popen(
-        [sys.executable, "-c", "import subprocess, sys; p = subprocess.Popen(sys.argv[1:]); print(p.pid, flush=True); p.wait()", how.command, *how.args],
+        [
+            sys.executable,
+            "-c",
+            "import subprocess, sys; p = subprocess.Popen(sys.argv[1:]); print(p.pid, flush=True); p.wait()",
+            how.command,
+            *how.args,
+        ],
         env=how.env,
         stdin=reading,
         stdout=subprocess.PIPE,
@@ -142,6 +164,41 @@ def test_a_server_whose_host_died_ends_though_its_pipe_stays_open(parameters: An
         host.stdout.close()
         if alive(server):
             os.kill(server, signal.SIGKILL)
+
+
+def descendants(pid: int) -> set[int]:
+    """Processes below this one, as /proc tells."""
+    found: set[int] = set()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            if int(stat.read_text().rpartition(")")[2].split()[1]) == pid:
+                found |= {int(stat.parent.name), *descendants(int(stat.parent.name))}
+    return found
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("how", ["end of stdin", "SIGTERM", "SIGKILL"])
+def test_builder_and_readers_go_with_the_server(start: Start, library: Path, how: str) -> None:
+    """Though a build is in full swing, and even when the server has no chance to clean up."""
+    for number in range(3_000):
+        (library / f"page{number}.md").write_text(
+            f"# Page {number}\n\n" + "The sea was rough. " * 200, encoding="utf-8"
+        )
+    server = start()
+    say(server, INITIALIZE, INITIALIZED, call(2, "buildIndex", {}))
+    hear(server)
+    assert "Building" in text_of(hear(server))
+    below = descendants(server.pid)
+    assert len(below) >= 2, "a builder and at least one reader"
+
+    if how == "end of stdin":
+        assert server.stdin is not None
+        server.stdin.close()
+    else:
+        server.send_signal(getattr(signal, how))
+    server.wait(timeout=30)
+
+    wait_until(lambda: not any(alive(pid) for pid in below))
 
 
 def test_stdout_is_the_protocol_even_when_a_library_prints(start: Start, tmp_path: Path) -> None:
@@ -165,9 +222,17 @@ def test_stdout_is_the_protocol_even_when_a_library_prints(start: Start, tmp_pat
     assert "a greeting" in told and "a raw greeting" in told
 
 
-def test_without_a_folder_the_server_starts_and_every_call_says_how_to_give_one(start: Start, tmp_path: Path) -> None:
+def test_without_a_folder_the_server_starts_and_every_call_says_how_to_give_one(
+    start: Start, tmp_path: Path
+) -> None:
     server = start(folder=None, cwd=tmp_path)
-    say(server, INITIALIZE, INITIALIZED, {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}, call(3, "searchEngine", {"keyword": "oil"}))
+    say(
+        server,
+        INITIALIZE,
+        INITIALIZED,
+        {"jsonrpc": "2.0", "id": 2, "method": "tools/list"},
+        call(3, "searchEngine", {"keyword": "oil"}),
+    )
 
     assert "was given none" in hear(server)["result"]["instructions"]
     answers = {answer["id"]: answer for answer in (hear(server), hear(server))}
@@ -190,7 +255,9 @@ def test_a_folder_that_is_missing_is_told_and_found_once_it_is_there(start: Star
 
 
 @pytest.mark.parametrize("arguments", [("--set", "no_pair"), ("--http", "nowhere")])
-def test_options_that_cannot_be_served_end_with_status_2_and_words(start: Start, arguments: tuple[str, str]) -> None:
+def test_options_that_cannot_be_served_end_with_status_2_and_words(
+    start: Start, arguments: tuple[str, str]
+) -> None:
     server = start(*arguments)
     out, told = server.communicate(timeout=60)
 

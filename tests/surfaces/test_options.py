@@ -62,16 +62,26 @@ def test_a_named_workspace_needs_no_folder(tmp_path: Path) -> None:
 
 
 def test_settings_are_pairs(tmp_path: Path) -> None:
-    assert options("--set", "window_tokens=9000", "--set", "encoder=a=b", cwd=tmp_path).settings == {"window_tokens": "9000", "encoder": "a=b"}
+    assert options("--set", "window_tokens=9000", "--set", "encoder=a=b", cwd=tmp_path).settings == {
+        "window_tokens": "9000",
+        "encoder": "a=b",
+    }
     with pytest.raises(BadOption, match="NAME=VALUE"):
         options("--set", "window_tokens", cwd=tmp_path)
 
 
 @pytest.mark.parametrize(
     ("text", "address"),
-    [("8722", ("127.0.0.1", 8722)), (":0", ("127.0.0.1", 0)), ("localhost:1", ("localhost", 1)), ("[::1]:80", ("::1", 80))],
+    [
+        ("8722", ("127.0.0.1", 8722)),
+        (":0", ("127.0.0.1", 0)),
+        ("localhost:1", ("localhost", 1)),
+        ("[::1]:80", ("::1", 80)),
+    ],
 )
-def test_an_address_is_this_machine_unless_it_says_otherwise(text: str, address: tuple[str, int], tmp_path: Path) -> None:
+def test_an_address_is_this_machine_unless_it_says_otherwise(
+    text: str, address: tuple[str, int], tmp_path: Path
+) -> None:
     assert options("--http", text, cwd=tmp_path).http == address
 
 

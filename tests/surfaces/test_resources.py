@@ -33,11 +33,18 @@ async def test_every_note_is_a_resource_whatever_its_key(serve: Serve, mode: str
 @eras
 async def test_a_resource_that_is_none_is_told_in_words(serve: Serve, mode: str) -> None:
     async with Client(serve().server, mode=mode) as client:
-        for uri in ("pensieve://nothing", "pensieve://notes/absent", "pensieve://chunks/99999", "file:///etc/passwd"):
+        for uri in (
+            "pensieve://nothing",
+            "pensieve://notes/absent",
+            "pensieve://chunks/99999",
+            "file:///etc/passwd",
+        ):
             with pytest.raises(MCPError) as raised:
                 await client.read_resource(uri)
             assert raised.value.error.code == (-32602 if mode == "auto" else -32002), uri
-            assert raised.value.error.message.endswith((".", "all.")) and raised.value.error.data["uri"] == uri
+            assert (
+                raised.value.error.message.endswith((".", "all.")) and raised.value.error.data["uri"] == uri
+            )
 
 
 async def test_many_notes_are_listed_page_by_page(serve: Serve) -> None:
@@ -70,8 +77,14 @@ async def test_templates_name_what_can_be_filled_in(serve: Serve) -> None:
     async with Client(serve(explicit=True).server) as client:
         explicit = (await client.list_resource_templates()).resource_templates
 
-    assert [template.uri_template for template in templates] == ["pensieve://notes/{key}", "pensieve://chunks/{id}"]
-    assert [template.uri_template for template in explicit] == [*(t.uri_template for t in templates), "pensieve://episode/{episode}"]
+    assert [template.uri_template for template in templates] == [
+        "pensieve://notes/{key}",
+        "pensieve://chunks/{id}",
+    ]
+    assert [template.uri_template for template in explicit] == [
+        *(t.uri_template for t in templates),
+        "pensieve://episode/{episode}",
+    ]
 
 
 async def test_the_episode_tells_budget_and_plan(serve: Serve) -> None:
@@ -87,13 +100,18 @@ async def test_prompts_hold_what_is_known_now(serve: Serve, mode: str) -> None:
     async with Client(serve().server, mode=mode) as client:
         await client.call_tool("note", {"key": "oil", "summary": "412 barrels", "content": "c"})
         await client.call_tool("plan", {"goal": "find the oil"})
-        names = [(prompt.name, [a.name for a in prompt.arguments or []]) for prompt in (await client.list_prompts()).prompts]
+        names = [
+            (prompt.name, [a.name for a in prompt.arguments or []])
+            for prompt in (await client.list_prompts()).prompts
+        ]
         texts = {
-            name: (await client.get_prompt(name, {"question": "How much oil?"} if arguments else None)).messages[0].content.text
+            name: (await client.get_prompt(name, {"question": "How much oil?"} if arguments else None))
+            .messages[0]
+            .content.text
             for name, arguments in names
         }
 
-    assert names == snapshot([('answer', ['question']), ('handoff', []), ('review-notes', [])])
+    assert names == snapshot([("answer", ["question"]), ("handoff", []), ("review-notes", [])])
     assert texts["answer"].startswith("Answer this from the documents: How much oil?")
     assert "Goal: find the oil" in texts["handoff"]
     assert all("oil: 412 barrels" in text for text in texts.values())
@@ -109,7 +127,9 @@ async def test_a_prompt_without_its_argument_is_told(serve: Serve) -> None:
 
 async def test_braces_in_a_question_are_text(serve: Serve) -> None:
     async with Client(serve().server) as client:
-        text = (await client.get_prompt("answer", {"question": "What is {notes} {0}?"})).messages[0].content.text
+        text = (
+            (await client.get_prompt("answer", {"question": "What is {notes} {0}?"})).messages[0].content.text
+        )
 
     assert "What is {notes} {0}?" in text
 

@@ -20,7 +20,13 @@ NAMES = (
     "analyzeText", "checkBudget", "buildIndex", "searchEngine", "readChunk", "note", "updateNote", "readNote",
     "deleteContext", "restoreContext", "plan", "finish",
 )  # fmt: skip
-PREFIXES = ("mcp__pensieve__", "mcp__plugin_pensieve_pensieve__", "mcp__plugin_pensieve-statelm_pensieve__", "mcp_pensieve_", "pensieve_")
+PREFIXES = (
+    "mcp__pensieve__",
+    "mcp__plugin_pensieve_pensieve__",
+    "mcp__plugin_pensieve-statelm_pensieve__",
+    "mcp_pensieve_",
+    "pensieve_",
+)
 """How hosts name our tools; over 64 characters one of them drops the whole session."""
 
 
@@ -49,16 +55,22 @@ async def test_both_eras_list_the_same_tools(serve: Serve) -> None:
 
 
 async def test_schemas_and_annotations_stay_as_published(serve: Serve) -> None:
-    published = [tool.model_dump(by_alias=True, mode="json", exclude_none=True) for tool in await tools_of(serve)]
+    published = [
+        tool.model_dump(by_alias=True, mode="json", exclude_none=True) for tool in await tools_of(serve)
+    ]
 
-    assert json.dumps(published, indent=1, ensure_ascii=False) + "\n" == external_file("published_tools.json", format=".txt")
+    assert json.dumps(published, indent=1, ensure_ascii=False) + "\n" == external_file(
+        "published_tools.json", format=".txt"
+    )
 
 
 async def test_every_tool_may_run_unattended(serve: Serve) -> None:
     """Codex runs a tool without asking if it is read-only, or neither destructive nor open-world."""
     for tool in await tools_of(serve):
         hints = tool.annotations
-        assert hints.read_only_hint or (hints.destructive_hint is False and hints.open_world_hint is False), tool.name
+        assert hints.read_only_hint or (hints.destructive_hint is False and hints.open_world_hint is False), (
+            tool.name
+        )
 
 
 @pytest.mark.parametrize("explicit", [False, True])
@@ -87,8 +99,20 @@ m4 · note oil · revision 1 · 32 tokens · 29,855 left
 412 barrels
 In 1911.\
 """)
-    assert result.meta["pensieve/result"] == snapshot({'key': 'oil', 'summary': '412 barrels', 'full_content': 'In 1911.', 'revision': 1, 'evidence': [], 'notes': [], 'next_cursor': None})
-    assert result.meta["pensieve/message"] == snapshot({'msg_id': 'm4', 'invoking_msg_id': 'm3', 'tokens': 32})
+    assert result.meta["pensieve/result"] == snapshot(
+        {
+            "key": "oil",
+            "summary": "412 barrels",
+            "full_content": "In 1911.",
+            "revision": 1,
+            "evidence": [],
+            "notes": [],
+            "next_cursor": None,
+        }
+    )
+    assert result.meta["pensieve/message"] == snapshot(
+        {"msg_id": "m4", "invoking_msg_id": "m3", "tokens": 32}
+    )
 
 
 async def test_an_error_is_words_and_a_message_id_only(serve: Serve) -> None:
@@ -101,7 +125,9 @@ async def test_an_error_is_words_and_a_message_id_only(serve: Serve) -> None:
 m2 · error · 44 tokens · 29,892 left
 There is no note 'nowhere', and none with a similar key. readNote without key lists all.\
 """)
-    assert result.meta == snapshot({'pensieve/message': {'msg_id': 'm2', 'invoking_msg_id': 'm1', 'tokens': 44}})
+    assert result.meta == snapshot(
+        {"pensieve/message": {"msg_id": "m2", "invoking_msg_id": "m1", "tokens": 44}}
+    )
 
 
 @eras
@@ -131,7 +157,9 @@ async def test_structured_answers_say_the_same_twice(serve: Serve) -> None:
         failed = await client.call_tool("readNote", {"key": "nowhere"})
 
     assert json.loads(result.content[0].text) == result.structured_content
-    assert next(iter(result.structured_content)) == "handle" and result.structured_content["handle"].startswith("m4 · ")
+    assert next(iter(result.structured_content)) == "handle" and result.structured_content[
+        "handle"
+    ].startswith("m4 · ")
     assert set(result.structured_content) <= set(tools["readNote"].output_schema["properties"])
     assert "„Größe“" in result.content[0].text
     assert failed.is_error and failed.structured_content is None
@@ -142,7 +170,9 @@ async def test_parallel_calls_each_have_their_own_message(serve: Serve) -> None:
     async with Client(serve().server) as client:
 
         async def write(number: int) -> None:
-            results.append(await client.call_tool("note", {"key": f"n{number}", "summary": "s", "content": "c"}))
+            results.append(
+                await client.call_tool("note", {"key": f"n{number}", "summary": "s", "content": "c"})
+            )
 
         async with anyio.create_task_group() as group:
             for number in range(12):
@@ -158,7 +188,9 @@ async def test_a_storm_of_notes_fits_one_answer(serve: Serve) -> None:
     """The safe size of one result is 12,000 bytes in every host."""
     async with Client(serve().server) as client:
         for number in range(60):
-            await client.call_tool("note", {"key": f"a rather long key, number {number}", "summary": "ü" * 300, "content": "c"})
+            await client.call_tool(
+                "note", {"key": f"a rather long key, number {number}", "summary": "ü" * 300, "content": "c"}
+            )
         for name in ("readNote", "checkBudget"):
             result = await client.call_tool(name, {})
             assert len(result.content[0].text.encode()) <= 12_000, name

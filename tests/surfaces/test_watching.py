@@ -21,27 +21,34 @@ def note(key: str) -> dict[str, str]:
 
 
 async def test_a_newer_client_is_told_of_the_notes_it_listens_to(serve: Serve) -> None:
-    async with Client(serve().server) as client:
-        async with client.listen(resources_list_changed=True, resource_subscriptions=["pensieve://notes/caf%C3%A9"]) as events:
-            await client.call_tool("note", note("other"))
-            await client.call_tool("note", note("café"))
-            told = []
-            with anyio.fail_after(PATIENCE_SECONDS):
-                async for event in events:
-                    told.append(event)
-                    if any(getattr(event, "uri", "") == "pensieve://notes/caf%C3%A9" for event in told):
-                        break
+    async with (
+        Client(serve().server) as client,
+        client.listen(
+            resources_list_changed=True, resource_subscriptions=["pensieve://notes/caf%C3%A9"]
+        ) as events,
+    ):
+        await client.call_tool("note", note("other"))
+        await client.call_tool("note", note("café"))
+        told = []
+        with anyio.fail_after(PATIENCE_SECONDS):
+            async for event in events:
+                told.append(event)
+                if any(getattr(event, "uri", "") == "pensieve://notes/caf%C3%A9" for event in told):
+                    break
 
     assert {type(event).__name__ for event in told} == {"ResourcesListChanged", "ResourceUpdated"}
 
 
 async def test_a_note_of_another_process_is_told_too(serve: Serve) -> None:
     """Another server over the same workspace: it has a notebook and connections of its own."""
-    async with Client(serve().server) as client, Client(serve().server) as other:
-        async with client.listen(resource_subscriptions=["pensieve://notes"]) as events:
-            await other.call_tool("note", note("from elsewhere"))
-            with anyio.fail_after(PATIENCE_SECONDS):
-                event = await anext(aiter(events))
+    async with (
+        Client(serve().server) as client,
+        Client(serve().server) as other,
+        client.listen(resource_subscriptions=["pensieve://notes"]) as events,
+    ):
+        await other.call_tool("note", note("from elsewhere"))
+        with anyio.fail_after(PATIENCE_SECONDS):
+            event = await anext(aiter(events))
 
     assert event.uri == "pensieve://notes"
 
@@ -55,8 +62,14 @@ async def test_an_older_client_is_told_what_it_subscribed_to(serve: Serve) -> No
         if isinstance(message, ResourceUpdatedNotification) and message.params.uri == "pensieve://notes/mine":
             updated.set()
 
-    async with Client(serve().server, mode="legacy", message_handler=hear) as client, Client(serve().server) as other:
-        assert client.server_capabilities.resources.subscribe and client.server_capabilities.resources.list_changed
+    async with (
+        Client(serve().server, mode="legacy", message_handler=hear) as client,
+        Client(serve().server) as other,
+    ):
+        assert (
+            client.server_capabilities.resources.subscribe
+            and client.server_capabilities.resources.list_changed
+        )
         await client.subscribe_resource("pensieve://notes/mine")
         await client.call_tool("note", note("not mine"))
         await other.call_tool("note", note("mine"))
@@ -65,15 +78,20 @@ async def test_an_older_client_is_told_what_it_subscribed_to(serve: Serve) -> No
         await client.unsubscribe_resource("pensieve://notes/mine")
 
     assert any(isinstance(message, ResourceListChangedNotification) for message in heard)
-    assert not any(isinstance(message, ResourceUpdatedNotification) and message.params.uri != "pensieve://notes/mine" for message in heard)
+    assert not any(
+        isinstance(message, ResourceUpdatedNotification) and message.params.uri != "pensieve://notes/mine"
+        for message in heard
+    )
 
 
 async def test_the_episode_is_told_after_each_call(serve: Serve) -> None:
-    async with Client(serve().server) as client:
-        async with client.listen(resource_subscriptions=["pensieve://episode"]) as events:
-            await client.call_tool("checkBudget", {})
-            with anyio.fail_after(PATIENCE_SECONDS):
-                event = await anext(aiter(events))
+    async with (
+        Client(serve().server) as client,
+        client.listen(resource_subscriptions=["pensieve://episode"]) as events,
+    ):
+        await client.call_tool("checkBudget", {})
+        with anyio.fail_after(PATIENCE_SECONDS):
+            event = await anext(aiter(events))
 
     assert event.uri == "pensieve://episode"
 

@@ -1,0 +1,130 @@
+"""Real coding agents, headless, with a scripted model: what would their model see of us?
+
+Skipped aloud where an agent is not installed; `host_runs.py` says how one is found.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from host_runs import HOSTS, Run, binary, run
+
+from pensieve_mcp.workspace import Workspace
+
+pytestmark = [pytest.mark.host, pytest.mark.slow, pytest.mark.timeout(600)]
+
+LIGHT = "# The light of Velsay\n\nThe keeper Maren Holt used 412 barrels of oil in the year 1911.\n"
+LANGUAGES = (
+    "# 灯台の記録\n\n灯台守は一九一一年に油を四百十二樽使った。\n\n"
+    'Der Wärter schrieb: „Größe ist nicht Höhe.“ Смотритель закрыл дверь. الحارس أغلق الباب 🕯️ "quoted" \\back\\slash\n'
+)
+LINES = [line for line in LANGUAGES.splitlines() if line]
+
+hosts = pytest.mark.parametrize(
+    "host",
+    [
+        pytest.param(host, marks=pytest.mark.skipif(binary(host) is None, reason=f"{host} is not installed"))
+        for host in HOSTS
+    ],
+)
+
+
+def message_id(place: int) -> Any:
+    return lambda results: re.search(r"\b(m\d+) · ", results[place]["text"])[1]  # type: ignore[index]
+
+
+def chunk_id(place: int) -> Any:
+    return lambda results: re.search(r"\b(c\d+) · ", results[place]["text"])[1]  # type: ignore[index]
+
+
+EVIDENCE = [{"quote": "412 barrels of oil"}]
+CYCLE: list[list[dict[str, Any]]] = [
+    [{"tool": "analyzeText", "args": {}}],
+    [{"text": "searching"}, {"tool": "searchEngine", "args": {"keyword": "barrels of oil"}}],
+    [{"tool": "readChunk", "args": {"chunk_id": chunk_id(1)}}],
+    [{"tool": "note", "args": {"key": "oil", "summary": "412 barrels", "content": "Größe: 412", "evidence": EVIDENCE}}],
+    [{"tool": "deleteContext", "args": {"msg_id": message_id(2)}}],
+    [{"tool": "readChunk", "args": {"chunk_id": "99999"}}],
+    [{"tool": "searchEngine", "args": {"keyword": "灯台守 油", "under": "languages.md"}}],
+    [{"tool": "readChunk", "args": {"chunk_id": chunk_id(6)}}],
+    [{"tool": "finish", "args": {"answer": "412 barrels", "citations": ["oil"]}}],
+    [{"text": "THE ANSWER IS 412"}],
+]  # fmt: skip
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """A small indexed library; what the server is told."""
+    folder = tmp_path / "archive"
+    folder.mkdir()
+    (folder / "light.md").write_text(LIGHT, encoding="utf-8")
+    (folder / "languages.md").write_text(LANGUAGES, encoding="utf-8")
+    told = {
+        "PENSIEVE_HOME": str(tmp_path / "home"),
+        "PENSIEVE_FOLDERS": str(folder),
+        "PENSIEVE_UPGRADE": "false",
+    }
+    with Workspace.open([folder], environment=told, builder="inline") as workspace:
+        workspace.build_now()
+    return told
+
+
+def work(host: str, environment: dict[str, str]) -> Run:
+    # Hosts start servers with hardly any environment, so the package is found by its path.
+    paths = os.pathsep.join(entry for entry in sys.path if entry and Path(entry).is_dir())
+    ran = run(
+        host, [sys.executable, "-m", "pensieve_mcp.server"], CYCLE, {**environment, "PYTHONPATH": paths}
+    )
+    if keep := os.environ.get("PENSIEVE_HOST_TRANSCRIPTS"):
+        Path(keep, f"{host}.json").write_text(
+            json.dumps(ran.requests, ensure_ascii=False, indent=1), encoding="utf-8"
+        )
+    assert (ran.returncode, ran.done) == (0, True), ran.output[-4_000:]
+    return ran
+
+
+def clean(text: str) -> str:
+    """What a host wraps around a result taken off, as far as it concerns the words inside."""
+    return text.replace("\\n", "\n").replace('\\"', '"').replace("\\\\", "\\")
+
+
+@hosts
+def test_the_cycle_in_a_real_host(host: str, environment: dict[str, str]) -> None:
+    """Tools are found, every step is answered, errors are seen as worded, any script arrives intact."""
+    ran = work(host, environment)
+    results = ran.results()
+    texts = [result["text"] for result in results]
+
+    assert len(texts) == 9
+    for name in ("analyzeText", "deleteContext", "finish"):
+        assert any(tool.endswith(name) for tool in ran.tools()), ran.tools()
+    assert "2 documents" in texts[0] and "light.md" in texts[1]
+    assert "Maren Holt used 412 barrels" in texts[2]
+    assert "Evidence: 1 ok." in texts[3]
+    assert "tokens freed" in texts[4]
+    worded = r"m\d+ · error · \d+ tokens · [\d,]+ left\nThere is no chunk c99999; this workspace has c\d+ to c\d+\. "
+    assert re.search(worded, clean(texts[5])), texts[5]
+    assert "pensieve/result" not in texts[5]
+    for line in LINES:
+        assert line in (clean(texts[7]) if host == "gemini" else texts[7]), texts[7]
+    assert "412 barrels" in texts[8] and "ok" in texts[8]
+    for text in texts:
+        assert re.search(r"m\d+ · ", text)
+
+
+@hosts
+def test_both_messages_carry_the_hosts_own_call_id(host: str, environment: dict[str, str]) -> None:
+    """Claude Code and Codex tell it; it ties our message ids to the conversation without guessing."""
+    if host not in ("claude", "codex"):
+        pytest.skip(f"{host} tells no call ids")
+    ran = work(host, environment)
+    with Workspace.open([environment["PENSIEVE_FOLDERS"]], environment=environment) as workspace:
+        for result in ran.results():
+            roles = sorted(stored.message.role for stored in workspace.ledger.by_host_call(result["id"]))
+            assert roles == ["assistant", "tool"], result["id"]
