@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pensieve_mcp.errors import IndexMismatch, StorageError
+from pensieve_mcp.index.encoders.blas import use_one_thread
 from pensieve_mcp.index.vector_files import (
     Manifest,
     WriteLock,
@@ -86,6 +87,7 @@ class VectorStore:
         `fingerprint` (the encoder's name) and `dim` are compared with what is stored, when given. Raises
         IndexMismatch with the reason, StorageError for damaged files.
         """
+        use_one_thread()
         snapshot = _load(folder)
         _compare(folder, snapshot.manifest, fingerprint, dim)
         return cls(folder, snapshot, read_only=read_only, fingerprint=fingerprint)

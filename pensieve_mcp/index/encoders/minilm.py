@@ -135,8 +135,10 @@ class MiniLmEncoder:
     def _loaded(self) -> Bert:
         if self._bert is None:
             from pensieve_mcp.index.encoders.bert import Bert
+            from pensieve_mcp.index.encoders.blas import use_one_thread
             from pensieve_mcp.index.encoders.onnx_weights import read_weights
 
+            use_one_thread()
             with self._lock:
                 if self._bert is None:
                     check_digest(self._path, self._sha256)

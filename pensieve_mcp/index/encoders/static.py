@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pensieve_mcp.errors import BackendError
+from pensieve_mcp.index.encoders.blas import use_one_thread
 from pensieve_mcp.index.encoders.language import latin_english_weight
 from pensieve_mcp.index.encoders.wordpieces import DATA, piece_numbers
 
@@ -32,6 +33,7 @@ class StaticEncoder:
     def __init__(self, folder: Path = DATA) -> None:
         import numpy as np
 
+        use_one_thread()
         try:
             self.about: dict[str, Any] = json.loads(
                 (folder / "static_table.json").read_text(encoding="utf-8")
