@@ -24,7 +24,8 @@ Heading = tuple[int, tuple[str, ...]]  # where it begins in the stretch, and the
 class Outline(Protocol):
     """Finds the headings of one document; asked stretch by stretch, keeps what it must remember between."""
 
-    title: str
+    @property
+    def title(self) -> str: ...
 
     def headings(self, text: str) -> Iterator[Heading]: ...
 

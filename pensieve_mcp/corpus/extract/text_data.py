@@ -235,7 +235,7 @@ class _Layout:
         self._value.clear()
         if not self._rows:
             self._from = self._line
-            self._path = tuple(k for k in self._keys if k)[:PATH_DEPTH]
+            self._path = tuple(k for k in self._keys[:64] if k)[:PATH_DEPTH]
         if value or (self._key and opens):
             pad = "  " * min(len(self._stack), INDENT_DEPTH)
             value = value.replace("\n", "\n" + pad)

@@ -15,10 +15,48 @@ from pensieve_mcp.corpus.extract.text_html import declared_charset
 from pensieve_mcp.corpus.types import Facts, FileHint, Limits, Piece, Unreadable
 
 _WORTH = frozenset(
-    ["title", "alt", "label", "name", "description", "summary", "caption", "text", "value", "content", "desc", "note", "comment"]
+    [
+        "title",
+        "alt",
+        "label",
+        "name",
+        "description",
+        "summary",
+        "caption",
+        "text",
+        "value",
+        "content",
+        "desc",
+        "note",
+        "comment",
+    ]
 )
 _PLAIN = frozenset(
-    ["p", "para", "title", "text", "span", "div", "li", "td", "th", "h1", "h2", "h3", "h4", "h5", "h6", "b", "i", "em", "strong", "a", "v", "tspan", "simpara"]
+    [
+        "p",
+        "para",
+        "title",
+        "text",
+        "span",
+        "div",
+        "li",
+        "td",
+        "th",
+        "h1",
+        "h2",
+        "h3",
+        "h4",
+        "h5",
+        "h6",
+        "b",
+        "i",
+        "em",
+        "strong",
+        "a",
+        "v",
+        "tspan",
+        "simpara",
+    ]
 )
 _ENTITY_CHARS = 10_000  # what entities may declare in all; expat bounds how far they expand
 
