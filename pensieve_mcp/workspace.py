@@ -44,6 +44,7 @@ log = logging.getLogger(__name__)
 
 WORKSPACE_FILE = "workspace.json"
 FORMAT = 1
+QUOTE_DOCUMENTS = 5  # documents in which a quote without a place is looked for
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
 
 
@@ -511,10 +512,14 @@ class Workspace:
                 chunk = self.corpus.chunk(chunk_id)
                 if place := self._find(quote, document_id=chunk.document_id, within=chunk.span):
                     return place
-        found = self.search([quote], mode="exact", under=(), passages=4, chunk_set=self.default_chunk_set)
-        for hit in found.hits:
-            if place := self._find(quote, document_id=hit.document_id):
-                return place
+        words = " ".join(quote.split()).replace('"', " ")
+        for mode, query in (("lexical", words), ("exact", f'"{words}"')):
+            found = self.search(
+                [query], mode=cast("Mode", mode), under=(), passages=40, chunk_set=self.default_chunk_set
+            )
+            for document_id in dict.fromkeys(hit.document_id for hit in found.hits[:QUOTE_DOCUMENTS]):
+                if place := self._find(quote, document_id=document_id):
+                    return place
         return None
 
     # -- building ------------------------------------------------------------------------------------------
@@ -524,7 +529,12 @@ class Workspace:
         return self.corpus.progress()
 
     def plan(
-        self, chunk_set: ChunkSet | None = None, *, verify: bool = False, retry: bool = False, rebuild: bool = False
+        self,
+        chunk_set: ChunkSet | None = None,
+        *,
+        verify: bool = False,
+        retry: bool = False,
+        rebuild: bool = False,
     ) -> Plan:
         """What a build of this workspace does, after its settings."""
         from pensieve_mcp.building import Plan
@@ -542,7 +552,10 @@ class Workspace:
             roots=self.roots,
             index_folder=self.state / "index",
             open_index=lambda folder: Index.open(
-                folder, encoder_spec=settings.encoder, texts=self.corpus.passage_texts, scan=self._scan_literal
+                folder,
+                encoder_spec=settings.encoder,
+                texts=self.corpus.passage_texts,
+                scan=self._scan_literal,
             ),
             open_readers=lambda: ExtractionPool(workers, limits),
             extractors=extractor_fingerprint(),
@@ -582,9 +595,7 @@ class Workspace:
         self._last_look = time.monotonic()
         return building.build(self.corpus, plan or self.plan(), cancel=cancel, progress=progress)
 
-    def build(
-        self, chunk_set: ChunkSet | None = None, *, wait_seconds: float = 2.0
-    ) -> BuildProgress:
+    def build(self, chunk_set: ChunkSet | None = None, *, wait_seconds: float = 2.0) -> BuildProgress:
         """Start a build in the background, or join the one that runs, and wait for it a moment.
 
         Answers the progress then, finished or not.
@@ -592,6 +603,8 @@ class Workspace:
         self._last_look = time.monotonic()
         if self._builder == "inline":
             return self.build_now(self.plan(chunk_set))
+        from pensieve_mcp.builder import Background
+
         worker: Background = self._once("build", lambda: Background(self))
         worker.start(chunk_set or self.default_chunk_set)
         worker.wait(wait_seconds)

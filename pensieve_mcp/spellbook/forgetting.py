@@ -95,6 +95,7 @@ def delete_context(episode: Episode, args: DeleteArgs) -> Outcome:
                 keep_thought=args.keep_thought,
                 summary=one_line(args.summary or "", MAX_SUMMARY_CHARS),
                 parts=tuple(parts),
+                part_tokens=tuple(part_tokens(episode.content(number), part) for number, part in parts),
             )
         ]
     )

@@ -8,11 +8,12 @@ from pydantic import Field
 
 from pensieve_mcp.budget import heaviest
 from pensieve_mcp.corpus.types import ChunkSet
-from pensieve_mcp.errors import Miscast
+from pensieve_mcp.errors import Miscast, NoSuchDocument
 from pensieve_mcp.spellbook.registry import Args, Outcome, Result, spell
 from pensieve_mcp.spellbook.wording import bytes_of, count, listing, one_line, shares
 
 if TYPE_CHECKING:
+    from pensieve_mcp.corpus.store import CorpusStore
     from pensieve_mcp.episode import Episode
 
 MIN_CHUNK_TOKENS = 50
@@ -61,6 +62,8 @@ def analyze_text(episode: Episode, args: AnalyzeArgs) -> Outcome:
     if document is not None:
         return _outline(episode, document, args.cursor)
     totals = workspace.corpus.totals(under)
+    if under and not totals.documents:
+        _tell_if_skipped(workspace.corpus, under[0])
     room = episode.settings.result_bytes - 1_200
     documents, cursor = workspace.corpus.documents(under, cursor=args.cursor, limit=200)
     lines: list[str] = []
@@ -108,6 +111,15 @@ def analyze_text(episode: Episode, args: AnalyzeArgs) -> Outcome:
         listing([" ".join(head), *lines]),
         label="list of documents" + (f" under {args.path}" if args.path else ""),
     )
+
+
+def _tell_if_skipped(corpus: CorpusStore, path: str) -> None:
+    """A file that was not indexed is an error that says why; a folder without documents is none."""
+    try:
+        corpus.document(path)
+    except NoSuchDocument as absent:
+        if absent.slug == "document_skipped":
+            raise
 
 
 def _outline(episode: Episode, document: Any, cursor: str | None) -> Outcome:

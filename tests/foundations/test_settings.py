@@ -37,7 +37,9 @@ def test_the_defaults_are_the_papers_budget() -> None:
         ("overlap_tokens = 5000", "smaller"),
     ],
 )
-def test_a_bad_settings_file_is_refused_with_the_place_and_the_way_out(tmp_path: Path, text: str, says: str) -> None:
+def test_a_bad_settings_file_is_refused_with_the_place_and_the_way_out(
+    tmp_path: Path, text: str, says: str
+) -> None:
     file = tmp_path / "settings.toml"
     file.write_text(text, encoding="utf-8")
     with pytest.raises(WorkspaceError) as refused:
