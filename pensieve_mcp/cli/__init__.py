@@ -27,11 +27,13 @@ def run(arguments: Sequence[str] | None = None) -> int:
         if hasattr(stream, "reconfigure"):
             # A file name may hold what the terminal cannot show; that must not end a command.
             stream.reconfigure(errors="backslashreplace")
+    from pensieve_mcp.cli.output import PipeClosed
+
     try:
         code = _run(arguments)
         sys.stdout.flush()
         return code
-    except BrokenPipeError:
+    except (PipeClosed, BrokenPipeError):
         # `pensieve … | head` closed the pipe: nothing more is wanted, which is no error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
@@ -41,6 +43,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     import click
 
     from pensieve_mcp.cli.app import app
+    from pensieve_mcp.cli.output import PipeClosed
     from pensieve_mcp.errors import PensieveError
 
     try:
@@ -64,7 +67,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         if os.environ.get("PENSIEVE_DEBUG"):
             raise
         return FAILED
-    except BrokenPipeError:
+    except PipeClosed:
         raise
     except Exception as error:
         if os.environ.get("PENSIEVE_DEBUG"):

@@ -29,7 +29,6 @@ episode_option = click.option(
 @command_options
 def cast(
     shell: Shell,
-    ctx: click.Context,
     spell: str,
     arguments: tuple[str, ...],
     handle: str | None,

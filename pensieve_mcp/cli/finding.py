@@ -233,7 +233,7 @@ def _wanted(workspace: Workspace, text: str) -> Chunk:
     corpus = workspace.corpus
     chunk_set = workspace.default_chunk_set
     if not corpus.chunk_count(chunk_set):
-        raise NotReady("Nothing is indexed yet.", hint=workspace.why_empty())
+        raise NotReady("Nothing is indexed yet.", hint=why_nothing(workspace))
     if re.fullmatch(r"[cC]?\d{1,15}", text.strip()):
         return corpus.chunk(parse_chunk_id(text))
     place = _PLACE.match(text)

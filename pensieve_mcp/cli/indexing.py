@@ -38,7 +38,7 @@ def index(shell: Shell, paths: tuple[str, ...], as_json: bool) -> None:
             put_json(data)
         else:
             put(sentence(data))
-            _say_what_is_missing(workspace, data)
+            say_what_is_missing(workspace, data)
         if progress.state == "failed":
             raise WorkspaceError(
                 f"Indexing stopped: {progress.detail}.", hint="Run it again; what is done is kept."
@@ -99,7 +99,7 @@ def _short_type(media_type: str) -> str:
     return known.lstrip(".") if known else media_type.rsplit("/", 1)[-1].removeprefix("x-")
 
 
-def _say_what_is_missing(workspace: Workspace, data: dict[str, Any]) -> None:
+def say_what_is_missing(workspace: Workspace, data: dict[str, Any]) -> None:
     """What was skipped is said, and an empty result is never left without its reason."""
     if data["skipped"]:
         ranked = sorted(data["skipped"].items(), key=lambda item: -item[1])
@@ -107,8 +107,23 @@ def _say_what_is_missing(workspace: Workspace, data: dict[str, Any]) -> None:
         say(f"Skipped {sum(data['skipped'].values()):,}: {words}. `pensieve skipped` lists them.")
     for warning in data["warnings"]:
         say(warning)
-    if not data["documents"]:
-        say(workspace.why_empty())
+    if not data["documents"] and not data["warnings"]:
+        say(why_nothing(workspace))
+
+
+def why_nothing(workspace: Workspace) -> str:
+    """What the state of the index has to do with an empty answer, for a person; empty when it has nothing to do."""
+    told = workspace.progress()
+    if told.state == "building":
+        return f"Still indexing: {told.documents_done:,} of {told.documents_total:,} documents."
+    if told.state == "failed":
+        return f"The last indexing failed: {told.detail} Run pensieve index again."
+    if told.state == "empty":
+        return "Nothing is indexed yet: run pensieve index."
+    if not workspace.corpus.totals(()).documents:
+        folders = ", ".join(root.folder for root in workspace.roots)
+        return f"No readable document was found in {folders}; pensieve skipped tells why."
+    return ""
 
 
 @click.command(short_help="Where the workspace stands.")
@@ -126,7 +141,7 @@ def status(shell: Shell, as_json: bool) -> None:
         put(f"State: {data['state_folder']}")
         if data["passages"]:
             put(f"Vectors: {data['upgraded_passages']:,} of {data['passages']:,} passages are upgraded.")
-        _say_what_is_missing(workspace, data)
+        say_what_is_missing(workspace, data)
 
 
 @click.command()

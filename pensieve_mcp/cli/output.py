@@ -24,9 +24,16 @@ def say(text: str) -> None:
     click.echo(text, err=True)
 
 
+class PipeClosed(Exception):
+    """Whoever read our stdout has enough, as `head` has. Not an OSError, which click would make a failure of."""
+
+
 def put(text: str) -> None:
-    """Data, to stdout."""
-    click.echo(text)
+    """Data, to stdout. Raises PipeClosed."""
+    try:
+        click.echo(text)
+    except BrokenPipeError as closed:
+        raise PipeClosed from closed
 
 
 def put_json(data: Any) -> None:

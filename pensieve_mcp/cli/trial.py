@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pensieve_mcp.cli.curve import draw, points_of, svg
-from pensieve_mcp.cli.indexing import build, overview, sentence
+from pensieve_mcp.cli.indexing import build, overview, say_what_is_missing, sentence
 from pensieve_mcp.cli.output import bold, dim, put, put_json, say, width
 from pensieve_mcp.cli.shell import Shell, command_options, json_option
 from pensieve_mcp.errors import PensieveError
@@ -99,6 +99,7 @@ def try_it(
         said = (lambda text: None) if as_json else put
         data = overview(workspace, build(workspace))
         said(sentence(data))
+        say_what_is_missing(workspace, data)
         # This host holds its own prompt, so that what it deletes is really gone from it.
         host = ScriptedHost(
             workspace.episode("try", host="scripted", sees="conversation", physical="yes"), reads, said

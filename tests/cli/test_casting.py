@@ -101,7 +101,7 @@ def test_arguments_that_are_neither_pairs_nor_json_are_wrong_usage(looking: Pens
 
 
 def test_arguments_come_from_stdin(looking: Pensieve) -> None:
-    assert "six months" in looking("cast", "searchEngine", "-", stdin='{"keyword": "notice"}').out
+    assert "lease.md" in looking("cast", "searchEngine", "-", stdin='{"keyword": "notice"}').out
     assert looking("cast", "note", "key=a", "summary=b", "content=-", stdin="Long.\n").code == 0
 
 
