@@ -259,24 +259,22 @@ class Index:
     ) -> SearchAnswer:
         notes: list[str] = []
         asked = [self._lexical.ask(query) for query in queries]
-        wanted = max(limit, SIDE_LIMIT)  # the lists are longer than asked: questions may share passages
-        matches = [self._match(one, under, wanted, notes) for one in asked]
+        wanted = max(limit, SIDE_LIMIT)
+        matches = [self._match(one, under, wanted, mode == "lexical", notes) for one in asked]
         used: Mode = mode
         ranked: list[list[fusion.Fused]]
         searched = None
         if mode != "lexical":
-            searched = self._dense(queries, asked, matches, under, wanted, mode, deadline, notes)
+            searched = self._dense(queries, asked, matches, under, limit, mode, deadline, notes)
         if searched is None:
             used = "lexical"
             ranked = [_by_words(one, found) for one, found in zip(asked, matches, strict=True)]
         else:
             ranked = searched
         fused = fusion.interleave(ranked, limit)
-        documents = dict(
-            (passage, document)
-            for found in matches
-            for passage, document in zip(found.passage_ids, found.document_ids, strict=True)
-        )
+        documents: dict[int, int] = {}
+        for found in matches:
+            documents.update(zip(found.passage_ids, found.document_ids, strict=True))
         unplaced = [one.passage_id for one in fused if one.passage_id not in documents]
         documents.update(self._lexical.locate(unplaced, under=under))
         hits = tuple(
@@ -294,14 +292,16 @@ class Index:
         show = tuple(dict.fromkeys(term for one in asked for term in one.show))
         return SearchAnswer(hits, total, used, tuple(dict.fromkeys(notes)), suggested, show)
 
-    def _match(self, asked: Asked, under: tuple[str, ...], limit: int, notes: list[str]) -> Matches:
-        found = self._lexical.search(asked, under=under, limit=limit)
+    def _match(
+        self, asked: Asked, under: tuple[str, ...], limit: int, all_first: bool, notes: list[str]
+    ) -> Matches:
+        found = self._lexical.search(asked, under=under, limit=limit, all_first=all_first)
         if asked.phrases and not found.total:
             phrase = "”, “".join(" ".join(words) for words in asked.phrases)
             notes.append(
                 f"No passage holds the phrase “{phrase}” as it stands; its words were looked for instead."
             )
-            found = self._lexical.search(asked.loosened(), under=under, limit=limit)
+            found = self._lexical.search(asked.loosened(), under=under, limit=limit, all_first=all_first)
         return found
 
     def _explain(
@@ -347,6 +347,7 @@ class Index:
             return None
         ranked = []
         helped = False
+        wanted, kept = max(limit, SIDE_LIMIT), max(limit, SECOND_STAGE_LIMIT)
         allowed = self._allowed(under)
         share = self._upgraded_share()
         for query, one, found in zip(queries, asked, matches, strict=True):
@@ -359,14 +360,25 @@ class Index:
                 continue
             helped = True
             vector, is_true = self._question_vector(query, notes)
-            ids, cosines = self._vectors.search(vector, limit, allowed_documents=allowed, deadline=deadline)
-            dense = {int(passage): float(cosine) for passage, cosine in zip(ids, cosines, strict=True)}
-            weight = 0.0
-            if mode != "dense":
+            if mode == "dense":
+                ids, cosines = self._vectors.search(
+                    vector, wanted, allowed_documents=allowed, deadline=deadline
+                )
+                nearest = dict(zip(ids.tolist(), cosines.tolist(), strict=True))
+                ranking = fusion.fuse({}, nearest, 0.0, kept)
+            else:
                 weight = fusion.lexical_weight(share if is_true else 0.0, script)
-                more = [passage for passage in lexical if passage not in dense]
-                dense.update(zip(more, map(float, self._vectors.cosines(vector, more)), strict=True))
-            ranking = fusion.fuse(lexical if mode != "dense" else {}, dense, weight, limit)
+                words = list(lexical)
+                dense = dict(zip(words, self._vectors.cosines(vector, words).tolist(), strict=True))
+                ranking = fusion.fuse(lexical, dense, weight, kept)
+                # No cosine is above 1: where enough keyword hits score more than that alone would, looking at
+                # all vectors cannot change what is kept. At 100,000 passages it is most of a question's cost.
+                if len(ranking) < kept or ranking[-1].score < 1.0 - weight:
+                    ids, cosines = self._vectors.search(
+                        vector, wanted, allowed_documents=allowed, deadline=deadline
+                    )
+                    dense.update(zip(ids.tolist(), cosines.tolist(), strict=True))
+                    ranking = fusion.fuse(lexical, dense, weight, kept)
             if is_true and self._true is not None and share < 1.0:
                 ranking = self._second_stage(vector, ranking, share, deadline, notes)
             ranked.append(ranking)

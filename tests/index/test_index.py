@@ -1,5 +1,6 @@
 """The whole index: words, vectors, exact search, what it says when something is missing."""
 
+import random
 import threading
 
 import pytest
@@ -27,6 +28,7 @@ PATHS = {
     5: "root/code/e.txt",
     6: "root/law/f.txt",
 }
+WORDS = ["alpha", "beta", "gamma", "delta"]
 MODES = ["hybrid", "lexical", "dense", "exact"]
 
 
@@ -105,6 +107,32 @@ def test_a_filter_never_loses_a_hit_that_lies_under_it(shared, query, mode, limi
     quoted = f'"{query}"' if mode == "exact" else query
     for place in (PATHS[number], PATHS[number].rsplit("/", 1)[0], "root"):
         assert number in ids(ask(shared, quoted, mode=mode, under=(place,), limit=limit))
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_leaving_out_far_vectors_changes_no_answer(many, data):
+    """Where keyword hits are strong enough the vectors are not scanned; a short answer must begin a long one."""
+    words = data.draw(st.lists(st.sampled_from(WORDS), min_size=1, max_size=4))
+    limit = data.draw(st.integers(20, 60))
+    short, long = (ask(many, " ".join(words), limit=number) for number in (limit, 100_000))
+    # Equal scores may change places in the last digit, since cosines are summed in another order.
+    assert [round(hit.score, 5) for hit in short.hits] == [round(hit.score, 5) for hit in long.hits[:limit]]
+    by_id = {hit.passage_id: hit.score for hit in long.hits}
+    assert all(round(by_id[hit.passage_id], 5) == round(hit.score, 5) for hit in short.hits)
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory):
+    draw = random.Random(5)
+    index = opened(tmp_path_factory.mktemp("many"))
+    with index.writer() as writer:
+        writer.add(
+            record(number, " ".join(draw.choices(WORDS, (8, 4, 2, 1), k=draw.randint(1, 5))), path="root/x")
+            for number in range(1, 181)
+        )
+        writer.commit(1)
+    return index
 
 
 def test_an_unknown_folder_is_said_to_be_empty(index):
@@ -362,7 +390,6 @@ def test_reading_where_no_index_is_says_to_build_one(tmp_path):
     assert not (tmp_path / "index").exists()
 
 
-WORDS = ["alpha", "beta", "gamma", "delta"]
 steps = st.lists(
     st.one_of(
         st.tuples(st.just("add"), st.integers(1, 5), st.sampled_from(WORDS)),
