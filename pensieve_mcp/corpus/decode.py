@@ -96,9 +96,9 @@ def nul_pattern(head: bytes) -> str | None:
     pairs = len(head) // 2
     even, odd = head[0 : pairs * 2 : 2].count(0), head[1 : pairs * 2 : 2].count(0)
     # spaces and line ends have a NUL in every script, letters in Latin only
-    if odd > pairs * 0.05 and even <= odd * 0.1 and _holds(head[: pairs * 2], "utf-16-le"):
+    if odd > max(1, pairs * 0.05) and even <= odd * 0.1 and _holds(head[: pairs * 2], "utf-16-le"):
         return "utf-16-le"
-    if even > pairs * 0.05 and odd <= even * 0.1 and _holds(head[: pairs * 2], "utf-16-be"):
+    if even > max(1, pairs * 0.05) and odd <= even * 0.1 and _holds(head[: pairs * 2], "utf-16-be"):
         return "utf-16-be"
     return None
 
@@ -178,8 +178,9 @@ class _Scan:
         self.sample = bytearray()
 
     def add(self, chunk: bytes) -> None:
-        self.size += len(chunk)
-        self.controls += len(chunk) - len(chunk.translate(None, _C0))
+        body = chunk.rstrip(b"\0")  # padding, see sniff_binary
+        self.size += len(body)
+        self.controls += len(body) - len(body.translate(None, _C0))
         if self.is_ascii and chunk.isascii():
             if not self.escapes and b"\x1b" in chunk:
                 self.escapes = chunk[max(0, chunk.find(b"\x1b") - 1) :][:SAMPLE_BYTES]
@@ -204,7 +205,9 @@ class _Scan:
             try:
                 self._utf8.decode(b"", True)
             except UnicodeDecodeError:
-                return Encoding("utf-8", 0.9)  # cut in its last character
+                if sum(c > "\x7f" for c in self.sample.decode("utf-8", "ignore")) >= 2:
+                    return Encoding("utf-8", 0.9)  # cut in its last character
+                return guess(bytes(self.sample), declared, fallback)
             return Encoding("utf-8", 1.0, exact=True)
         return guess(bytes(self.sample), declared, fallback)
 

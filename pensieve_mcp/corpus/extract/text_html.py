@@ -138,6 +138,8 @@ class _Reader(HTMLParser):
                 self._text.append(" \t ")
         for name, value in attrs:
             if value and name in ("alt", "title") and value.strip():
+                if not self._text:
+                    self._line = self.getpos()[0]
                 self._text.append(f" {clean(value)} ")
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -165,7 +167,10 @@ class _Reader(HTMLParser):
         if self._skip is not None:
             return
         if not self._text:
-            self._line = self.getpos()[0]
+            words = data.lstrip()
+            if not words:
+                return
+            self._line = self.getpos()[0] + data.count("\n", 0, len(data) - len(words))
         if self._pre:
             data = clean(data).replace(" ", _SPACE).replace("\t", _SPACE * 4).replace("\n", _BREAK)
             self._text.append(data)
