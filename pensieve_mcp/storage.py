@@ -219,12 +219,14 @@ def _make_private(path: Path) -> None:
 
 
 def _retrying(attempt: Callable[[], T]) -> T:
-    """Run it until it is not answered with a lock, BEGIN_ATTEMPTS times at most."""
+    """Run it until it is not answered with a lock: BEGIN_ATTEMPTS times, or until the waiting was long
+    enough."""
+    deadline = time.monotonic() + BUSY_SECONDS
     for left in range(BEGIN_ATTEMPTS - 1, -1, -1):
         try:
             return attempt()
         except StorageError as error:
-            if error.slug != "storage_locked" or not left:
+            if error.slug != "storage_locked" or not left or time.monotonic() >= deadline:
                 raise
             time.sleep(random.uniform(0.01, 0.1))  # out of step with the other process
     raise AssertionError("unreachable")

@@ -463,12 +463,17 @@ class Ledger:
         out again. Raises ValueError when neither is given, StorageError when other processes keep a file
         busy.
         """
-        purged = retention.purge(
-            self._connections, self._blobs, before=before, episode_id=episode_id, content_only=content_only
-        )
-        with self._lock:
-            self._folders.clear()
-        return purged
+        try:
+            return retention.purge(
+                self._connections,
+                self._blobs,
+                before=before,
+                episode_id=episode_id,
+                content_only=content_only,
+            )
+        finally:
+            with self._lock:
+                self._folders.clear()
 
     def retain(self, *, unused_seconds: float | None = None, quota_bytes: int | None = None) -> int:
         """Let contents expire that were unused for so long, then the longest unused until the quota fits.

@@ -61,7 +61,9 @@ def sound(text: str, what: str) -> str:
 
 def checked_summary(summary: str, limits: NoteLimits) -> str:
     """The summary as one line. Raises Miscast when it is too long."""
-    blank = (" " if unicodedata.category(sign) in _NOT_IN_A_LINE else sign for sign in sound(summary, "summary"))
+    blank = (
+        " " if unicodedata.category(sign) in _NOT_IN_A_LINE else sign for sign in sound(summary, "summary")
+    )
     line = " ".join("".join(blank).split())
     if len(line) > limits.summary_chars:
         raise Miscast(

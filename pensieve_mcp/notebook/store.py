@@ -503,6 +503,16 @@ class Notebook:
         with self._connections.reading() as db:
             return _plan(db, scope, revision)
 
+    def purge_plan(self, *, scope: str = "") -> int:
+        """Really remove a plan with its past. Answers how many revisions there were. Raises StorageError."""
+        with self._connections.writing() as db:
+            count = db.conn.execute("DELETE FROM plan_revisions WHERE scope = ?", (scope,)).rowcount
+            if count:
+                changed(db, "plan", scope)
+        with self._connections.alone() as db:
+            shrink(db)
+        return int(count)
+
     # --- subscriptions ----------------------------------------------------------------------------------
 
     def change_counter(self) -> int:

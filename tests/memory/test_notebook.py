@@ -329,6 +329,15 @@ def test_a_plan_changes_in_parts_and_keeps_its_past(notebook: Notebook, reopen: 
     assert caught.value.slug == "plan_too_long"
 
 
+def test_purging_a_plan_leaves_no_trace(memory: Memory) -> None:
+    memory.notebook.plan("zanzibarquux", scope="1")
+    memory.notebook.plan("stays", scope="2")
+    assert memory.notebook.purge_plan(scope="1") == 1
+    assert memory.notebook.read_plan(scope="1").revision == 0
+    assert memory.notebook.read_plan(scope="2").goal == "stays"
+    assert not any(b"zanzibarquux" in file.read_bytes() for file in memory.folder.iterdir())
+
+
 def test_changes_of_any_process_are_seen_by_a_watcher(memory: Memory, reopen: Reopen) -> None:
     watch = memory.notebook.watch()
     start = memory.notebook.change_counter()
