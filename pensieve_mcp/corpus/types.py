@@ -138,6 +138,7 @@ class Facts:
     replaced: int = 0  # characters that could not be decoded
     verbatim: bool = False  # `T` is the file's own text: line n of `T` is line n of the file
     warnings: tuple[str, ...] = ()
+    partial: bool = False  # something was left out that belongs to the text; a warning says what
 
 
 @dataclass(frozen=True, slots=True)

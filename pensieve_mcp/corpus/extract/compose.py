@@ -66,7 +66,7 @@ def compose(
     told = facts.warnings + warnings
     if cut:
         told += (f"only the first {limits.document_chars:,} characters were read",)
-    status: Status = "partial" if cut or warnings else "ok"
+    status: Status = "partial" if cut or warnings or facts.partial else "ok"
     return Extracted(
         text="".join(texts),
         facts=replace(facts, warnings=told),

@@ -72,7 +72,7 @@ class EpubExtractor:
                 yield Piece("", "chapter", number, label)
         if not chapters:
             raise Unreadable("corrupt", "the book's spine names no chapter that is in it")
-        yield Facts(MEDIA_TYPE, title=title, warnings=tuple(warnings))
+        yield Facts(MEDIA_TYPE, title=title, warnings=tuple(warnings), partial=bool(warnings))
 
 
 def _chapter(items: Iterator[Piece | Facts], number: int, label: str) -> Iterator[Piece]:

@@ -201,7 +201,7 @@ class BinarySheetsExtractor:
                 yield from writer.take()
             yield from writer.rest()
             warnings.extend(writer.warnings())
-        yield Facts(media_type, warnings=tuple(warnings))
+        yield Facts(media_type, warnings=tuple(warnings), partial=bool(warnings))
 
 
 def _shown(value: object) -> str:

@@ -93,7 +93,6 @@ _SIGNATURES: tuple[tuple[int, bytes, str, str], ...] = (
     (0, b"wOF2", "WOFF2", FONT),
     (0, b"ttcf", "TrueType collection", FONT),
     (0, b"\x00\x01\x00\x00\x00", "TrueType", FONT),
-    (0x8001, b"CD001", "ISO 9660", DISK),
     (0, b"QFI\xfb", "QCOW", DISK),
     (0, b"KDMV", "VMDK", DISK),
 )
@@ -145,9 +144,9 @@ def looks_binary(head: bytes) -> bool:
     if b"\x00" in head:
         even, odd = head[0::2].count(0), head[1::2].count(0)
         half = max(len(head) // 2, 1)
-        return not (
-            (max(even, odd) > 0.3 * half and min(even, odd) < 0.2 * half) or even + odd > 0.6 * len(head)
-        )
+        wide = max(even, odd) > 0.3 * half and min(even, odd) < 0.2 * half
+        wider = 0.6 * len(head) < even + odd < 0.8 * len(head)
+        return not (wide or wider)
     return sum(byte < 9 or 13 < byte < 27 or 27 < byte < 32 for byte in head) > len(head) // 10
 
 

@@ -61,7 +61,7 @@ class OpenDocumentExtractor:
             for text in texts:
                 writer.block(text)
             yield from writer.rest()
-        yield Facts(media_type, title=title, warnings=tuple(content.warnings))
+        yield Facts(media_type, title=title, warnings=tuple(content.warnings), partial=bool(content.warnings))
 
 
 class _Manifest:

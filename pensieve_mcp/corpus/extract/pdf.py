@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice, pairwise
 from typing import Any, BinaryIO
 
@@ -76,47 +76,64 @@ def _pages(document: Any, limits: Limits, first: int) -> Iterator[Piece | Facts]
     import pypdfium2
 
     count = len(document)
-    title = (document.get_metadata_value("Title") or "").strip()
+    wanted = min(count, limits.pages)
+    title = _said(lambda: document.get_metadata_value("Title")).strip()
     yield Facts("application/pdf", title=title)
     outline = _outline(document)
     headings = Headings()
     for number in range(1, first):
         for level, name in outline.get(number, ()):
             headings.open(level, name)
-    warnings: list[str] = []
-    silent = 0
+    cut: list[int] = []
     broken: list[int] = []
-    for number in range(first, min(count, limits.pages) + 1):
-        label = document.get_page_label(number - 1) or str(number)
+    silent = 0
+    for number in range(first, wanted + 1):
+        label = _said(lambda at=number: document.get_page_label(at - 1)) or str(number)  # type: ignore[misc]
         try:
             page = document.get_page(number - 1)
+            try:
+                text, whole = _page_text(page, limits.page_chars)
+                aside = _annotations(page)
+            finally:
+                page.close()
         except pypdfium2.PdfiumError:
             broken.append(number)
             yield Piece("", "page", number, label)
             continue
-        try:
-            text, cut = _page_text(page, limits.page_chars)
-            if cut:
-                warnings.append(f"page {number}: only the first {limits.page_chars:,} characters were read")
-            aside = _annotations(page)
-        finally:
-            page.close()
+        if not whole:
+            cut.append(number)
         if not text.strip() and not aside:
             silent += 1
         yield _piece(text, aside, number, label, outline.get(number, []), headings)
-    if count > limits.pages:
-        warnings.append(f"only the first {limits.pages:,} of {count:,} pages were read")
-    if broken:
-        warnings.append(f"{len(broken)} damaged pages were left out: {', '.join(map(str, broken[:10]))}")
-    if silent == count and first == 1:
-        raise Unreadable(
-            "no_text", f"{count} {'page' if count == 1 else 'pages'} without a text layer (scanned?)"
-        )
-    if len(broken) == count and first == 1:
+    if first == 1 and broken and len(broken) == wanted:
         raise Unreadable("corrupt", f"none of its {count} pages can be opened")
+    if first == 1 and silent + len(broken) == wanted:
+        pages = "page" if count == 1 else "pages"
+        raise Unreadable("no_text", f"{count} {pages} without a text layer (scanned?)")
+    warnings = []
+    if count > wanted:
+        warnings.append(f"only the first {wanted:,} of {count:,} pages were read")
+    if cut:
+        warnings.append(f"only the first {limits.page_chars:,} characters were read of page {_listed(cut)}")
+    if broken:
+        warnings.append(f"damaged and left out: page {_listed(broken)}")
+    partial = bool(warnings)
     if silent:
         warnings.append(f"{silent} of {count} pages have no text layer (scanned or blank)")
-    yield Facts("application/pdf", title=title, warnings=tuple(warnings))
+    yield Facts("application/pdf", title=title, warnings=tuple(warnings), partial=partial)
+
+
+def _said(ask: Callable[[], str | None]) -> str:
+    """A title or label, "" where it cannot be decoded."""
+    try:
+        return ask() or ""
+    except UnicodeDecodeError:
+        return ""
+
+
+def _listed(numbers: list[int]) -> str:
+    rest = len(numbers) - 10
+    return ", ".join(map(str, numbers[:10])) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _page_text(page: Any, most_chars: int) -> tuple[str, bool]:
@@ -124,11 +141,11 @@ def _page_text(page: Any, most_chars: int) -> tuple[str, bool]:
     try:
         chars = textpage.count_chars()
         if chars <= 0:
-            return "", False
+            return "", True
         text: str = textpage.get_text_range(0, min(chars, most_chars))
     finally:
         textpage.close()
-    return _BROKEN_WORD.sub("", text).replace("\r\n", "\n").replace("\r", "\n"), chars > most_chars
+    return _BROKEN_WORD.sub("", text).replace("\r\n", "\n").replace("\r", "\n"), chars <= most_chars
 
 
 def _piece(

@@ -84,7 +84,7 @@ class SheetsExtractor:
             )
             yield from _comments(package, part, number, name)
             warnings.extend(writer.warnings())
-        yield Facts(MEDIA_TYPE, title=facts.title, warnings=tuple(warnings))
+        yield Facts(MEDIA_TYPE, title=facts.title, warnings=tuple(warnings), partial=bool(warnings))
 
 
 class _Workbook:

@@ -47,7 +47,7 @@ class SlidesExtractor:
             yield from _slide(package, part, number, warnings)
         if len(parts) > limits.pages:
             warnings.append(f"only the first {limits.pages:,} of {len(parts):,} slides were read")
-        yield Facts(MEDIA_TYPE, title=title, warnings=tuple(warnings))
+        yield Facts(MEDIA_TYPE, title=title, warnings=tuple(warnings), partial=bool(warnings))
 
 
 def _slide(package: Package, part: str, number: int, warnings: list[str]) -> Iterator[Piece]:

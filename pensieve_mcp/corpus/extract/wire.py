@@ -81,15 +81,8 @@ def _plain(item: Item) -> list[Any]:
                     rows.append([b.start, b.end, heading, b.first_line, b.last_line, b.cells])
             return ["p", item.text, item.kind, item.ordinal, item.label, rows]
         case Facts():
-            return [
-                "f",
-                item.media_type,
-                item.title,
-                item.encoding,
-                item.replaced,
-                item.verbatim,
-                item.warnings,
-            ]
+            told = [item.encoding, item.replaced, item.verbatim, item.warnings, item.partial]
+            return ["f", item.media_type, item.title, *told]
         case Began():
             return ["b", item.extractor, item.resumable]
         case Refused():
@@ -111,12 +104,21 @@ def _item(row: Any) -> Item:
     match row:
         case ["p", str(text), str(kind), int(ordinal), str(label), list(rows)] if kind in _KINDS:
             return Piece(text, kind, ordinal, label, _blocks(rows))  # type: ignore[arg-type]  # checked against the literal
-        case ["f", str(media), str(title), encoding, int(replaced), bool(verbatim), list(warnings)]:
+        case [
+            "f",
+            str(media),
+            str(title),
+            encoding,
+            int(replaced),
+            bool(verbatim),
+            list(warnings),
+            bool(partial),
+        ]:
             if not (encoding is None or isinstance(encoding, str)) or not all(
                 isinstance(w, str) for w in warnings
             ):
                 raise ValueError("facts with a wrong type in them")
-            return Facts(media, title, encoding, replaced, verbatim, tuple(warnings))
+            return Facts(media, title, encoding, replaced, verbatim, tuple(warnings), partial)
         case ["b", str(extractor), bool(resumable)]:
             return Began(extractor, resumable)
         case ["r", str(reason), str(detail)] if reason in _REASONS:

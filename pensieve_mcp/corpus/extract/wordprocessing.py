@@ -56,7 +56,7 @@ class WordExtractor:
         warnings: list[str] = []
         yield from _asides(package, relations, warnings)
         yield from _drawings(package, relations)
-        yield Facts(MEDIA_TYPE, title=title, warnings=tuple(warnings))
+        yield Facts(MEDIA_TYPE, title=title, warnings=tuple(warnings), partial=bool(warnings))
 
 
 def _level(paragraph: Paragraph | None, levels: dict[str, int]) -> int:
