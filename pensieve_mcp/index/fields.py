@@ -33,7 +33,7 @@ _SOUTH_EAST = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"
 _RUN = re.compile(f"[{_UNSPACED}]+|[{_SOUTH_EAST}]+")
 _IS_SOUTH_EAST = re.compile(f"[{_SOUTH_EAST}]")
 _WORLD = re.compile("[\u0370-\u03ff\u0400-\u052f\u0600-\u06ff\u0750-\u077f\u1f00-\u1fff]")
-_LATIN_BEYOND_ASCII = re.compile("[\u00c0-\u024f\u1e00-\u1eff]")
+LATIN_BEYOND_ASCII = re.compile("[\u00c0-\u024f\u1e00-\u1eff]")
 _WORD = re.compile(r"[^\W_]+")
 
 _IDENTIFIER_GATE = re.compile(r"[a-z0-9][A-Z]|[A-Za-z0-9]_[A-Za-z0-9]|[A-Z]{2}[a-z]")
@@ -88,7 +88,7 @@ def values(text: str) -> Values:
     return Values(
         body="" if world else spaced,
         world=spaced if world else "",
-        prefix=prefixes(spaced) if _LATIN_BEYOND_ASCII.search(spaced) else "",
+        prefix=prefixes(spaced) if LATIN_BEYOND_ASCII.search(spaced) else "",
         grams=runs,
         parts=parts(spaced),
         marks=marks(spaced),

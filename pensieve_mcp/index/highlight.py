@@ -115,7 +115,7 @@ def _folded(text: str) -> tuple[str, Sequence[int]]:
         piece = cluster.group()
         if not piece.isascii():
             piece = fields.fold(piece)
-            if fields._LATIN_BEYOND_ASCII.match(piece):
+            if fields.LATIN_BEYOND_ASCII.match(piece):
                 piece = "".join(
                     one for one in unicodedata.normalize("NFD", piece) if not unicodedata.combining(one)
                 )

@@ -47,6 +47,7 @@ SECOND_STAGE_LIMIT = 20  # candidates that get their true vector; 20 keep 76 % o
 SECOND_STAGE_SECONDS = 0.3
 ENCODER_PATIENCE_SECONDS = 0.4  # the static table is ready within this on any machine we saw
 TRUE_AT_ONCE = 4  # larger batches only cost memory
+SPELLED_WORDS = 3  # near spellings are looked up for keywords; a long question that matches can spare a word
 QUESTION_CHARS = 2_000  # what of a question is encoded; models read about this much
 
 
@@ -77,6 +78,7 @@ class Index:
         self._true = Loading(TRUE, opener) if second_stage and encoder_spec == STATIC else None
         self._cache = VectorCache()
         self._refreshing = threading.Lock()
+        self._trouble = ""  # why the last commit of vectors cannot be read
         self._below: tuple[int, tuple[str, ...], frozenset[int]] | None = None
 
     @classmethod
@@ -162,12 +164,12 @@ class Index:
 
     def check(self) -> tuple[str, ...]:
         """Sentences about what is wrong with the index; empty when nothing is. Reads, never mends."""
-        problems: list[str] = []
         try:
             self._refresh()
             passages = self._lexical.passages
         except PensieveError as error:
             return (str(error),)
+        problems = [self._trouble] if self._trouble else []
         if not self._in_step():
             problems.append(
                 f"Words are at commit {self._lexical.generation}, vectors at {self._vectors_generation()}: "
@@ -321,7 +323,7 @@ class Index:
             elif found.with_all < min(found.total, 10):
                 noun = "passage holds" if found.with_all == 1 else "passages hold"
                 notes.append(f"{of}{found.with_all} {noun} all of the words, the rest some of them.")
-            if one.unknown:
+            if one.unknown and (not found.total or len(one.words) <= SPELLED_WORDS):
                 near = suggestions.near_words(self._lexical, one, self._texts)
                 suggested += near
                 notes += suggestions.sentence(near)
@@ -385,6 +387,8 @@ class Index:
         return ranked if helped else None
 
     def _dense_hindrance(self, deadline: float) -> str:
+        if self._trouble:
+            return f"{self._trouble} Until then words alone are searched."
         if not self._in_step():
             return "The vectors are of another commit than the words; words alone were searched."
         if not int(self._vectors.stats().get("passages", 0)):
@@ -481,8 +485,13 @@ class Index:
     def _refresh(self) -> None:
         with self._refreshing:
             self._lexical.refresh()
-            if not self._in_step():
+            if self._in_step():
+                return
+            try:
                 self._vectors.refresh()
+                self._trouble = ""
+            except PensieveError as error:  # words answer; the reason stands in every answer's notes
+                self._trouble = str(error)
 
     def _vectors_generation(self) -> int:
         return int(self._vectors.generation)

@@ -271,6 +271,19 @@ def test_vectors_of_another_commit_are_left_out_and_said(index):
     assert ask(index, "treaty").mode_used == "hybrid"
 
 
+def test_damaged_vectors_cost_the_meaning_not_the_answer(index, tmp_path):
+    reader = opened(tmp_path, read_only=True)
+    with index.writer() as writer:
+        writer.add([record(7, text="a treaty on fish", path="root/law/g.txt")])
+        writer.commit(2)
+    for file in (tmp_path / "index" / "vectors").iterdir():
+        file.write_bytes(b"\x00{")
+    answer = ask(reader, "treaty")
+    assert set(ids(answer)) == {1, 6, 7} and answer.mode_used == "lexical"
+    assert any("damaged" in note or "cannot be read" in note for note in answer.notes)
+    assert reader.check()
+
+
 def test_a_script_the_encoder_does_not_know_is_searched_by_words(tmp_path):
     class English:
         name, dim = "hashing-64", 64
