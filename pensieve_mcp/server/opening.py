@@ -30,6 +30,8 @@ class Opening:
         self._lock = threading.Lock()
         self._workspace: Workspace | None = None
         self._closed = False
+        self._first_look = threading.Lock()
+        self._looked = False
 
     @classmethod
     def of(cls, options: Options, environment: Mapping[str, str]) -> Opening:
@@ -75,6 +77,20 @@ class Opening:
             log.warning("%s", error)
         except Exception:
             log.exception("the workspace could not be prepared")
+
+    def first_look(self, seconds: float) -> None:
+        """Before a call that looks at the documents: where nothing is indexed yet, begin and wait a moment, so
+        that over a small folder the first search already finds something. Does so once; others wait meanwhile.
+
+        Raises PensieveError, as opening and building do.
+        """
+        workspace = self.workspace()
+        if self._looked or not workspace.settings.auto_index:
+            return
+        with self._first_look:
+            if not self._looked and workspace.progress().state == "empty":
+                workspace.build(wait_seconds=seconds)
+            self._looked = True
 
     def close(self) -> None:
         """Close the workspace, its builder and its workers. Nothing opens it again."""

@@ -45,6 +45,9 @@ SESSION_HEADER = "mcp-session-id"
 STATELESS_VERSION = "2026-07-28"
 RESOURCE_NOT_FOUND = -32002  # through 2025-11-25; then it is invalid params
 
+FIRST_BUILD_SECONDS = 2.0  # as long as buildIndex waits
+LOOK_AT_DOCUMENTS = frozenset({"analyzeText", "searchEngine", "readChunk"})
+
 EPISODE_PROPERTY = {"type": "string", "description": "The handle your first result told."}
 
 Context = ServerRequestContext[Any, Any]
@@ -198,11 +201,14 @@ class Surface:
             handle=None if handle is None else str(handle),
         )
         spell = self._book.get(params.name)
+        looks = params.name in LOOK_AT_DOCUMENTS
         writes_notes = spell is not None and spell.stage == "note" and not spell.reads_only
 
         def work() -> types.CallToolResult:
             if writes_notes:
                 self.watch.expect(self.opening.workspace())
+            if looks:
+                self.opening.first_look(FIRST_BUILD_SECONDS)
             found = self._episodes.of_call(origin, params.name)
             done: CastResult = cast(found.episode, params.name, arguments, host_call_id=origin.call_id)
             shown = found.episode.handle if self._explicit and not origin.thread else None

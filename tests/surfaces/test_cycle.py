@@ -169,6 +169,19 @@ async def test_progress_is_told_to_whoever_asks(parameters: Any, library: Path) 
     assert result.meta["pensieve/result"]["documents_done"] == 303
 
 
+@pytest.mark.parametrize(
+    "call", [("searchEngine", {"keyword": "barrels of oil"}), ("readChunk", {}), ("analyzeText", {})]
+)
+async def test_over_a_small_folder_the_very_first_call_finds_something(
+    serve: Serve, call: tuple[str, dict[str, str]]
+) -> None:
+    async with Client(serve().server) as client:
+        result = await client.call_tool(*call)
+
+    assert not result.is_error, result.content[0].text
+    assert "archive/" in result.content[0].text
+
+
 async def test_two_servers_share_one_workspace(parameters: Any) -> None:
     async with Client(parameters()) as one, Client(parameters()) as two:
         await ready(one)
