@@ -642,6 +642,7 @@ def _near(db: Database, key: str) -> list[str]:
     keys = {str(row[0]): str(row[1]) for row in rows}
     same = [one for one, short in keys.items() if short == like]
     part = [one for one, short in keys.items() if like and len(like) > 2 and (like in short or short in like)]
+    part.sort(key=lambda one: abs(len(keys[one]) - len(like)))
     close = set(difflib.get_close_matches(like, keys.values(), n=NEAR_NAMES, cutoff=0.6))
     similar = [one for one, short in keys.items() if short in close]
     return list(dict.fromkeys([*same, *part, *similar]))[:NEAR_NAMES]

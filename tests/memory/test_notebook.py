@@ -160,6 +160,9 @@ def test_a_missing_note_is_answered_with_near_names(notebook: Notebook) -> None:
         with pytest.raises(NoSuchNote) as caught:
             notebook.read(near)
         assert "treaty/date" in caught.value.hint
+    notebook.write("tre", "s", "c")
+    with pytest.raises(NoSuchNote, match="Did you mean 'treaty/date' or 'tre'"):
+        notebook.read("treaty/dates")
     with pytest.raises(NoSuchNote, match="none with a similar key"):
         notebook.read("zzz")
     with pytest.raises(NoSuchNote):
