@@ -3,8 +3,8 @@
 Segments are mapped, not loaded; a commit adds a segment, marks dead rows and replaces the manifest in one
 step, so readers see whole commits and a killed writer leaves the last one. A passage has one vector of the
 static table, later one or several better ones (`kind="upgraded"`, the best counts). Files:
-`vector_segments.py`, `vector_files.py`; searching: `vector_scan.py`. There are no coarse lists: codes first
-take 20 ms on a million vectors, so lists would pay from several millions on.
+`vector_segments.py`, `vector_files.py`; committing: `vector_commit.py`; searching: `vector_scan.py`. There
+are no coarse lists: codes first take 20 ms on a million vectors, so lists would pay from several millions on.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 
 from pensieve_mcp.errors import IndexMismatch, StorageError
 from pensieve_mcp.index.encoders.blas import use_one_thread
+from pensieve_mcp.index.vector_commit import publish
 from pensieve_mcp.index.vector_files import (
     Manifest,
     WriteLock,
     manifest_stamp,
     read_manifest,
     sweep,
-    write_manifest,
 )
 from pensieve_mcp.index.vector_scan import score_rows, search_segments
 from pensieve_mcp.index.vector_segments import (
@@ -34,19 +34,13 @@ from pensieve_mcp.index.vector_segments import (
     UPGRADED,
     Rows,
     Segment,
-    joined,
     open_segment,
     quantised,
-    write_dead,
-    write_segment,
 )
 
 Kind = Literal["base", "upgraded"]
 KINDS = {"base": BASE, "upgraded": UPGRADED}
 
-DEAD_SHARE = 0.25  # a segment with more dead rows than this is written anew
-TIER_FACTOR = 8  # so many segments of about one size become one: each row is rewritten log8(n) times
-TIER_FIRST_ROWS = 256
 OPEN_TRIES = 20  # a reader's manifest may be replaced, and its files swept, while it opens them
 
 
@@ -248,7 +242,17 @@ class VectorStore:
         self._begin(None)
         with self._changing:
             try:
-                self._publish(generation)
+                published = publish(
+                    self.folder,
+                    self._snapshot.manifest,
+                    self._snapshot.segments,
+                    killed=self._killed,
+                    pending=self._pending,
+                    generation=generation,
+                    fingerprint=self._fingerprint,
+                )
+                self._snapshot = _load(self.folder)
+                sweep(self.folder, published)
             except OSError as error:
                 raise StorageError(
                     f"The vectors cannot be written to {self.folder}: {error}.",
@@ -319,103 +323,6 @@ class VectorStore:
             replace(segment, dead=self._killed[segment.name]) if segment.name in self._killed else segment
             for segment in self._snapshot.segments
         ]
-
-    def _publish(self, generation: int) -> None:
-        manifest = self._snapshot.manifest
-        number = manifest.next_file
-        unchanged: list[Segment] = []
-        marked: list[Segment] = []
-        for segment in self._snapshot.segments:
-            dead = self._killed.get(segment.name)
-            if dead is None:
-                unchanged.append(segment)
-                continue
-            fresh = dead & segment.live()
-            gone = np.unique(segment.passages[fresh])
-            better = np.unique(segment.passages[fresh & (segment.kinds == UPGRADED)])
-            marked.append(
-                replace(
-                    segment,
-                    dead=dead,
-                    dead_file=None,
-                    dead_count=int(dead.sum()),
-                    passage_count=segment.passage_count - len(gone),
-                    upgraded_count=segment.upgraded_count - len(better),
-                )
-            )
-        rows = joined(self._pending) if any(len(part) for part in self._pending) else None
-        kept, merged = _choose_merges(unchanged + marked, 0 if rows is None else len(rows))
-        parts = [part for part in [*(segment.live_rows() for segment in merged), rows] if part and len(part)]
-        abouts: list[dict[str, Any]] = []
-        for segment in kept:
-            about = _about(segment)
-            if segment.dead is not None and segment.dead_file is None:
-                about["dead"] = f"{number:08d}.dead"
-                write_dead(self.folder / about["dead"], segment.dead)
-                number += 1
-            abouts.append(about)
-        dim = manifest.dim
-        if parts:
-            together = joined(parts)
-            dim = together.vectors.shape[1]
-            name = f"{number:08d}.seg"
-            write_segment(self.folder / name, together)
-            number += 1
-            abouts.append(
-                {
-                    "name": name,
-                    "rows": len(together),
-                    "dead": None,
-                    "passages": len(np.unique(together.passages)),
-                    "upgraded": len(np.unique(together.passages[together.kinds == UPGRADED])),
-                }
-            )
-        published = Manifest(
-            generation=generation,
-            sequence=manifest.sequence + 1,
-            dim=dim,
-            fingerprint=self._fingerprint or manifest.fingerprint,
-            next_file=number,
-            segments=tuple(abouts),
-        )
-        write_manifest(self.folder, published)
-        self._snapshot = _load(self.folder)
-        sweep(self.folder, published)
-
-
-def _choose_merges(segments: list[Segment], new_rows: int) -> tuple[list[Segment], list[Segment]]:
-    """(kept as they are, to be written anew together with the new rows).
-
-    A segment that is a quarter dead is written anew; so is a whole tier of sizes once it has eight members.
-    The new rows count as a member of their tier, and the outcome may fill the next.
-    """
-    merged = [segment for segment in segments if segment.dead_count > DEAD_SHARE * len(segment)]
-    rest = sorted((segment for segment in segments if segment not in merged), key=len)
-    rows = new_rows + sum(len(segment) - segment.dead_count for segment in merged)
-    while True:
-        tier = [segment for segment in rest if _tier(len(segment)) <= _tier(rows)]
-        if len(tier) + 1 < TIER_FACTOR:
-            return rest, merged
-        merged += tier
-        rest = [segment for segment in rest if segment not in tier]
-        rows += sum(len(segment) - segment.dead_count for segment in tier)
-
-
-def _tier(rows: int) -> int:
-    tier, limit = 0, TIER_FIRST_ROWS
-    while rows > limit:
-        tier, limit = tier + 1, limit * TIER_FACTOR
-    return tier
-
-
-def _about(segment: Segment) -> dict[str, Any]:
-    return {
-        "name": segment.name,
-        "rows": len(segment),
-        "dead": segment.dead_file,
-        "passages": segment.passage_count,
-        "upgraded": segment.upgraded_count,
-    }
 
 
 def _load(folder: Path) -> Snapshot:

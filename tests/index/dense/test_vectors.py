@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pensieve_mcp.errors import IndexMismatch, StorageError
-from pensieve_mcp.index import vector_scan, vector_segments, vectors
+from pensieve_mcp.index import vector_commit, vector_scan, vector_segments
 from pensieve_mcp.index.vectors import VectorStore
 
 DIM = 32
@@ -201,7 +201,7 @@ def test_a_full_disk_publishes_nothing_and_keeps_the_changes(store, monkeypatch)
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(vectors, "write_segment", full)
+        patched.setattr(vector_commit, "write_segment", full)
         with pytest.raises(StorageError, match="No space left"):
             store.commit(2)
     assert store.generation == 1
@@ -215,7 +215,7 @@ def test_small_commits_are_merged_and_dead_rows_leave_the_disk(store, tmp_path):
     for start in range(0, 600, 10):
         store.add(range(start, start + 10), [start // 10] * 10, rows[start : start + 10])
         store.commit(start + 1)
-    assert store.stats()["segments"] <= 2 * vectors.TIER_FACTOR
+    assert store.stats()["segments"] <= 2 * vector_commit.TIER_FACTOR
     store.remove_documents(range(30))
     store.commit(1_000)
     stats = store.stats()
