@@ -233,7 +233,7 @@ def _build(workspace: Workspace) -> Iterator[Check]:
     )
     words = f"{told.state}, {total.documents:,} documents, {sum(total.skipped.values()):,} skipped"
     if told.owner:
-        words += f"; builder: {told.owner}"
+        words += f"; {'being built' if told.state == 'building' else 'last built'} by {told.owner}"
     yield Check(
         "corpus",
         state,

@@ -55,7 +55,7 @@ def put_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(*headings, box=None, pad_edge=False, header_style="dim")
+    table = Table(*headings, box=None, pad_edge=False, header_style="" if _no_colour() else "dim")
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))  # Text: brackets in file names are no markup
     Console(no_color=_no_colour(), highlight=False).print(table)
