@@ -279,7 +279,7 @@ def _likeliest(candidates: list[Key], item: FoundFile, removed: Mapping[Key, Kno
     def closeness(key: Key) -> tuple[bool, bool, bool]:
         return (
             removed[key].stat.inode == item.stat.inode,
-            os.path.basename(key[1]) == os.path.basename(item.raw),  # noqa: PTH119 - bytes
+            os.path.basename(key[1]) == os.path.basename(item.raw),  # noqa: PTH119
             key[0] == item.root,
         )
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import codecs
 import io
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -39,7 +40,8 @@ _C0 = bytes(c for c in range(32) if c not in b"\t\n\r\f\x1b") + b"\x7f"
 # WHATWG: these labels mean the wider code in practice.
 _ALIASES: Final = {
     "iso-8859-1": "cp1252", "latin1": "cp1252", "latin-1": "cp1252", "l1": "cp1252", "us-ascii": "cp1252",
-    "ascii": "cp1252", "ansi": "cp1252", "windows-1252": "cp1252", "gb2312": "gb18030", "gbk": "gb18030", "x-gbk": "gb18030",
+    "ascii": "cp1252", "ansi": "cp1252", "windows-1252": "cp1252",
+    "gb2312": "gb18030", "gbk": "gb18030", "x-gbk": "gb18030",
     "ks_c_5601-1987": "cp949", "euc-kr": "cp949", "ksc5601": "cp949", "shift_jis": "cp932", "shift-jis": "cp932",
     "sjis": "cp932", "x-sjis": "cp932", "windows-31j": "cp932", "iso-8859-9": "cp1254", "iso-8859-11": "cp874",
     "tis-620": "cp874", "utf8": "utf-8", "unicode": "utf-16", "x-mac-roman": "mac_roman", "macintosh": "mac_roman",
@@ -277,7 +279,9 @@ def _decodes(sample: bytes, codec: str) -> bool:
 _TYPOGRAPHY = frozenset("\u00a0«»‹›„“”‚‘’–—…•·°§€£©®™ºª¿¡´²³½¼¾×±µ")
 _WESTERN = tuple(
     frozenset(letters + letters.upper()) | _TYPOGRAPHY
-    for letters in ("àâæçéèêëîïôœùûüÿ", "äöüß", "áéíóúüñ", "ãõáéíóúâêôàçü", "åäöæøé", "àèéìíòóùú", "áðéíóúýþæö", "éëïöüáíóú", "àâæçéèêëîïôœùûüÿäöüß")
+    for letters in (
+        "àâæçéèêëîïôœùûüÿ", "äöüß", "áéíóúüñ", "ãõáéíóúâêôàçü",
+        "åäöæøé", "àèéìíòóùú", "áðéíóúýþæö", "éëïöüáíóú", "àâæçéèêëîïôœùûüÿäöüß")
 )  # fmt: skip
 
 
@@ -359,10 +363,18 @@ def _plausible(char: str) -> float:
 
 
 _ALPHABETS: Final = (
-    ("абвгдежзийклмнопрстуфхцчшщъыьэюяіїєґўђљњћџјѓќ", "оеаинтсрвл", ("cp1251", "koi8_u", "cp866", "iso8859_5", "mac_cyrillic")),
+    (
+        "абвгдежзийклмнопрстуфхцчшщъыьэюяіїєґўђљњћџјѓќ", "оеаинтсрвл",
+        ("cp1251", "koi8_u", "cp866", "iso8859_5", "mac_cyrillic")),
     ("αβγδεζηθικλμνξοπρστυφχψωςάέήίόύώϊϋΐΰ", "αοιετσνηυρ", ("cp1253", "iso8859_7")),
     ("אבגדהוזחטיךכלםמןנסעףפץצקרשת", "יוהלאמרתבש", ("cp1255", "iso8859_8", "cp862")),
 )  # fmt: skip
+
+
+def _likely(char: str, frequent: frozenset[str], known: frozenset[str]) -> float:
+    if char in frequent:
+        return 1.0
+    return 0.55 if char.lower() in known else 0.2 if char in _TYPOGRAPHY else -1.0
 
 
 _MIXED = re.compile(r"(?<=[A-Za-z])[^\W\d_a-zA-Z]|[^\W\d_a-zA-Z](?=[A-Za-z])")
@@ -383,14 +395,8 @@ def _by_letters(sample: bytes) -> tuple[str | None, float]:
                 continue  # these scripts do not share words with Latin letters
             # a capital inside a word is what a wrong Cyrillic code makes of small letters
             inner = len(re.findall(r"(?<=[^\W\d_a-z])[^\W\d_a-zA-Z]", text)) or 1
-            shouting = (
-                sum(1 for a, b in zip(text, text[1:], strict=False) if a.islower() and b.isupper()) / inner
-            )
-            score = (
-                sum(1.0 if c in frequent else 0.55 if c.lower() in known else 0.2 if c in _TYPOGRAPHY else -1.0 for c in high)
-                / len(high)
-                - shouting
-            )  # fmt: skip
+            shouting = sum(1 for a, b in itertools.pairwise(text) if a.islower() and b.isupper()) / inner
+            score = sum(_likely(c, frequent, known) for c in high) / len(high) - shouting
             if score > best_score:
                 best, best_score = codec, score
     if best is None or best_score < 0.6:

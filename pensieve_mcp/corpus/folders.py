@@ -292,7 +292,7 @@ def keys_of(folders: Sequence[str]) -> frozenset[tuple[int, int]]:
     keys = set()
     for folder in folders:
         try:
-            found = os.stat(folder)  # noqa: PTH116 - works on strings
+            found = os.stat(folder)  # noqa: PTH116
         except OSError:
             continue  # a state folder that does not exist yet cannot be walked into
         keys.add((found.st_dev, found.st_ino))

@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pensieve_mcp.corpus.decode import CHUNK_BYTES, SMALL_BYTES, TextStream, clean, codec_of, decode, sniff_binary
+from pensieve_mcp.corpus.decode import (
+    CHUNK_BYTES,
+    SMALL_BYTES,
+    TextStream,
+    clean,
+    codec_of,
+    decode,
+    sniff_binary,
+)
 from pensieve_mcp.corpus.types import Unreadable
 
 SAMPLES = {
@@ -80,13 +88,23 @@ def test_the_declared_charset_and_the_persons_fallback_count_after_utf8() -> Non
     assert decode("Größe".encode(), declared="iso-8859-1").text == "Größe"
 
 
-@pytest.mark.parametrize("label", ["base64", "rot13", "zlib", "idna", "nonsense", "../../x", "", None, "utf-7"])
+@pytest.mark.parametrize(
+    "label", ["base64", "rot13", "zlib", "idna", "nonsense", "../../x", "", None, "utf-7"]
+)
 def test_a_label_that_is_no_charset_is_not_used(label: str | None) -> None:
     assert codec_of(label) is None
 
 
 @pytest.mark.parametrize(
-    "head", [b"\x89PNG\r\n\x1a\n123", b"%PDF-1.7\n", b"PK\x03\x04abc", b"text\0text", b"\x01\x02\x03\x04\x05abc", b"\0\0\0\0"]
+    "head",
+    [
+        b"\x89PNG\r\n\x1a\n123",
+        b"%PDF-1.7\n",
+        b"PK\x03\x04abc",
+        b"text\0text",
+        b"\x01\x02\x03\x04\x05abc",
+        b"\0\0\0\0",
+    ],
 )
 def test_what_is_no_text_is_refused_with_its_reason(head: bytes) -> None:
     assert sniff_binary(head)
@@ -115,7 +133,12 @@ def test_any_bytes_give_text_or_a_reason(data: bytes) -> None:
     assert not any(c < " " and c not in "\t\n" for c in text)
 
 
-@given(st.text(alphabet=st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]) | st.sampled_from("\n\t"), max_size=300))
+@given(
+    st.text(
+        alphabet=st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]) | st.sampled_from("\n\t"),
+        max_size=300,
+    )
+)
 def test_utf8_text_comes_back_as_it_was(text: str) -> None:
     """A leading U+FEFF is a byte order mark; control characters and carriage returns are another test's."""
     if text.startswith("\ufeff"):

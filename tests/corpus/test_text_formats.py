@@ -108,9 +108,19 @@ def test_the_sample_library_yields_what_it_must(name: str) -> None:
         ("a.md", "# A #\n~~~\n# no\n```\n~~~\n## B\n\nhere", "here", ("A", "B")),
         ("a.rst", "=====\nTitle\n=====\n\nPart\n----\n\nhere\n", "here", ("Title", "Part")),
         ("a.org", "* A\n#+begin_src sh\n* no\n#+end_src\n** B\nhere\n", "here", ("A", "B")),
-        ("a.tex", "\\chapter{One {\\em two}}\n% \\section{no}\n\\section*{Three}\nhere\n", "here", ("One two", "Three")),
+        (
+            "a.tex",
+            "\\chapter{One {\\em two}}\n% \\section{no}\n\\section*{Three}\nhere\n",
+            "here",
+            ("One two", "Three"),
+        ),
         ("a.adoc", "= Doc\n\n----\n== no\n----\n\n== Part\nhere\n", "here", ("Doc", "Part")),
-        ("a.py", 'class A:\n    """\n    def no\n    """\n    @deco\n    def f(self):\n        here = 1\n', "here", ("A", "f")),
+        (
+            "a.py",
+            'class A:\n    """\n    def no\n    """\n    @deco\n    def f(self):\n        here = 1\n',
+            "here",
+            ("A", "f"),
+        ),
         ("a.py", "class A:\n    @deco\n    def f(self):\n        pass\n", "@deco", ("A", "f")),
         ("a.go", "package main\n\nfunc Serve() {\n  here\n}\n", "here", ("Serve",)),
         ("a.toml", "[tool.x]\nhere = 1\n", "here", ("tool.x",)),
@@ -119,7 +129,9 @@ def test_the_sample_library_yields_what_it_must(name: str) -> None:
         ("a.html", "<h1>A</h1><h2>B</h2><p>x</p><h2>C</h2><p>here", "here", ("A", "C")),
     ],
 )
-def test_a_block_knows_the_headings_above_it(name: str, text: str, phrase: str, heading: tuple[str, ...]) -> None:
+def test_a_block_knows_the_headings_above_it(
+    name: str, text: str, phrase: str, heading: tuple[str, ...]
+) -> None:
     assert Read(name, text.encode()).block_of(phrase).heading == heading
 
 
@@ -144,7 +156,9 @@ def test_html_in_any_charset_for_epub_and_mail(encoding: str) -> None:
 
     pieces = [x for x in html_pieces(data, kind="chapter", ordinal=3, label="iii") if isinstance(x, Piece)]
 
-    assert [(p.text, p.kind, p.ordinal, p.label) for p in pieces] == [("la reine est marquée\n", "chapter", 3, "iii")]
+    assert [(p.text, p.kind, p.ordinal, p.label) for p in pieces] == [
+        ("la reine est marquée\n", "chapter", 3, "iii")
+    ]
 
 
 def test_json_that_people_cannot_read_is_laid_out_with_its_lines() -> None:
@@ -199,10 +213,16 @@ def test_notebook_cells_are_units_with_their_output() -> None:
 
 
 def test_subtitles_keep_their_times_and_calendars_unfold() -> None:
-    subtitles = Read("a.srt", b"1\r\n00:00:01,000 --> 00:00:02,000\r\nHello\r\n\r\n2\r\n00:00:03,000 --> 00:00:04,000\r\nBye\r\n")
+    subtitles = Read(
+        "a.srt",
+        b"1\r\n00:00:01,000 --> 00:00:02,000\r\nHello\r\n\r\n2\r\n00:00:03,000 --> 00:00:04,000\r\nBye\r\n",
+    )
     assert len(subtitles.blocks) == 2 and "00:00:03,000" in subtitles.text
 
-    calendar = Read("a.ics", b"BEGIN:VEVENT\r\nSUMMARY:Honey har\r\n vest\\, part 1\r\nDTSTART;TZID=X:20240501\r\nEND:VEVENT\r\n")
+    calendar = Read(
+        "a.ics",
+        b"BEGIN:VEVENT\r\nSUMMARY:Honey har\r\n vest\\, part 1\r\nDTSTART;TZID=X:20240501\r\nEND:VEVENT\r\n",
+    )
     assert "SUMMARY: Honey harvest, part 1\nDTSTART: 20240501" in calendar.text
     assert calendar.block_of("harvest").heading == ("Honey harvest, part 1",)
 
@@ -211,7 +231,9 @@ def test_xml_gives_text_with_its_names_and_fetches_nothing(tmp_path: Path) -> No
     canary = tmp_path / "canary.txt"
     canary.write_text("canary")
     doctype = f'<!DOCTYPE r [<!ENTITY x SYSTEM "{canary.as_uri()}"><!ENTITY y "inner">]>'
-    read = Read("a.xml", f'{doctype}\n<r><a label="A label">&x;&y;</a>\n<p>mixed <b>bold</b> text</p></r>'.encode())
+    read = Read(
+        "a.xml", f'{doctype}\n<r><a label="A label">&x;&y;</a>\n<p>mixed <b>bold</b> text</p></r>'.encode()
+    )
 
     assert "canary" not in read.text and "inner" in read.text
     assert "label: A label" in read.text and "mixed bold text" in read.text
@@ -222,7 +244,7 @@ def test_broken_xml_is_read_as_text_with_a_warning_and_a_bomb_refused() -> None:
     broken = Read("a.xml", b"<a><b>words</a>")
     assert "words" in broken.text and broken.facts is not None and broken.facts.warnings
 
-    entities = "".join(f'<!ENTITY a{i} "{("&a%d;" % (i - 1)) * 10 if i else "aaaaaaaaaa"}">' for i in range(9))
+    entities = "".join(f'<!ENTITY a{i} "{f"&a{i - 1};" * 10 if i else "aaaaaaaaaa"}">' for i in range(9))
     with pytest.raises(Unreadable, match="bomb"):
         Read("a.xml", f"<!DOCTYPE r [{entities}]><r>&a8;</r>".encode())
 
@@ -231,8 +253,8 @@ def test_mail_shows_headers_body_and_text_attachments() -> None:
     mail = (
         b"Subject: =?utf-8?q?Caf=C3=A9?=\r\nFrom: =?iso-8859-1?Q?Ren=E9?= <r@x.y>\r\nX-Noise: no\r\n"
         b'Content-Type: multipart/mixed; boundary="b"\r\n\r\n--b\r\nContent-Type: text/plain; charset=cp1252\r\n\r\n'
-        b"caf\xe9 body\r\n--b\r\nContent-Disposition: attachment; filename=notes.md\r\n\r\n# Heading\r\n\r\nattached\r\n"
-        b"--b\r\nContent-Type: image/png; name=p.png\r\nContent-Transfer-Encoding: base64\r\n\r\niVBORw0KGgo=\r\n--b--\r\n"
+        b"caf\xe9 body\r\n--b\r\nContent-Disposition: attachment; filename=notes.md\r\n\r\n# Heading\r\n\r\nattached\r\n"  # noqa: E501
+        b"--b\r\nContent-Type: image/png; name=p.png\r\nContent-Transfer-Encoding: base64\r\n\r\niVBORw0KGgo=\r\n--b--\r\n"  # noqa: E501
     )
     read = Read("a.eml", mail)
 
@@ -264,7 +286,10 @@ NESTED = b'Subject: x\nContent-Type: multipart/mixed; boundary="b0"\n\n' + b"".j
     [
         ("nested.eml", NESTED + b"hello"),
         ("rfc822.eml", b"Subject: x\nContent-Type: message/rfc822\n\n" * 2_000 + b"hello"),
-        ("parts.eml", b'Subject: y\nContent-Type: multipart/mixed; boundary="b"\n\n' + b"--b\n\nhi\n" * 3_000),
+        (
+            "parts.eml",
+            b'Subject: y\nContent-Type: multipart/mixed; boundary="b"\n\n' + b"--b\n\nhi\n" * 3_000,
+        ),
         ("comments.html", b"<!-- " * 100_000 + b"words"),
         ("deep.html", b"<div>" * 50_000 + b"words"),
         ("angles.html", b"<" * 100_000 + b"words"),
@@ -308,14 +333,15 @@ def test_what_holds_no_word_is_empty(suffix: str, data: bytes) -> None:
 
 
 def test_what_is_too_large_is_told_with_both_sizes() -> None:
-    with pytest.raises(Unreadable, match="too_large.*1,000.*100"):
+    with pytest.raises(Unreadable, match=r"too_large.*1,000.*100"):
         Read("a.txt", b"x" * 1_000, Limits(text_file_bytes=100))
 
 
 @settings(max_examples=60, deadline=None)
 @given(
     st.sampled_from(sorted({type(r).__name__ + r.name: s for s, r in READERS.items()}.values())),
-    st.binary(max_size=300) | st.text(alphabet="ab \n\r\"<>[]{}#=-*:,.\\/&;'`~!@xé", max_size=300).map(str.encode),
+    st.binary(max_size=300)
+    | st.text(alphabet="ab \n\r\"<>[]{}#=-*:,.\\/&;'`~!@xé", max_size=300).map(str.encode),
 )
 def test_any_bytes_give_text_or_a_reason(suffix: str, data: bytes) -> None:
     try:
@@ -329,8 +355,13 @@ def test_any_bytes_give_text_or_a_reason(suffix: str, data: bytes) -> None:
 
 @settings(max_examples=80, deadline=None)
 @given(
-    st.sampled_from([".txt", ".md", ".rst", ".org", ".tex", ".adoc", ".py", ".go", ".csv", ".toml", ".yaml", ".srt"]),
-    st.lists(st.tuples(st.text(alphabet="ab #=-*\"'`,é", max_size=12), st.sampled_from(["\n", "\r\n", "\r"])), max_size=40),
+    st.sampled_from(
+        [".txt", ".md", ".rst", ".org", ".tex", ".adoc", ".py", ".go", ".csv", ".toml", ".yaml", ".srt"]
+    ),
+    st.lists(
+        st.tuples(st.text(alphabet="ab #=-*\"'`,é", max_size=12), st.sampled_from(["\n", "\r\n", "\r"])),
+        max_size=40,
+    ),
 )
 def test_line_n_of_a_verbatim_text_is_line_n_of_the_file(suffix: str, rows: list[tuple[str, str]]) -> None:
     data = "".join(line + end for line, end in rows).encode()

@@ -135,9 +135,9 @@ def test_links_inside_the_root_are_followed_when_asked_and_the_real_name_wins(tm
 @pytest.mark.skipif(sys.platform == "darwin", reason="the file system refuses such names")
 def test_names_in_any_bytes_are_kept_and_shown_escaped(tmp_path: Path, way: str) -> None:
     raws = [b"caf\xe9.txt", b"new\nline.txt", "e\u0301.txt".encode(), "é.txt".encode(), b"A.txt", b"a.txt",
-            "evil\u202etxt.exe".encode(), b"back\\slash", b"tab\t", "zwj\u200dok".encode(), "日本.txt".encode()]  # fmt: skip
+            "evil\u202etxt.exe".encode(), b"back\\slash", b"tab\t", "zwj\u200dok".encode(), "日本.txt".encode()]  # fmt: skip  # noqa: E501
     for raw in raws:
-        with open(os.path.join(os.fsencode(tmp_path), raw), "wb") as file:  # noqa: PTH118, PTH123 - bytes
+        with open(os.path.join(os.fsencode(tmp_path), raw), "wb") as file:  # noqa: PTH118, PTH123
             file.write(raw)
 
     found = [x for x in survey([Root("r", str(tmp_path))], WalkRules()) if isinstance(x, FoundFile)]
@@ -222,7 +222,7 @@ def test_a_root_can_be_one_file(tmp_path: Path) -> None:
     (tmp_path / "report.txt").write_text("hello")
     (root,) = name_roots([tmp_path / "report.txt"])
 
-    found, state = survey([root], WalkRules())
+    found, _ = survey([root], WalkRules())
 
     assert isinstance(found, FoundFile) and (found.path, found.raw) == ("report.txt", b"report.txt")
     with open_regular(root, found.raw, expect=found.stat) as file:

@@ -133,9 +133,8 @@ class _Reader(HTMLParser):
             self._pre += tag == "pre"
         elif tag == "br":
             self._text.append(_BREAK)
-        elif tag in ("td", "th"):
-            if self._text:
-                self._text.append(" \t ")
+        elif tag in ("td", "th") and self._text:
+            self._text.append(" \t ")
         for name, value in attrs:
             if value and name in ("alt", "title") and value.strip():
                 if not self._text:

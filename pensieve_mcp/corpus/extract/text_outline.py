@@ -82,7 +82,8 @@ class Rst:
     """A line of text under a line of one punctuation mark, perhaps with such a line above; levels by first use."""
 
     _MARK = re.compile(
-        r"^(?:(?P<over>([!-/:-@\[-`{-~])\2{2,})[ \t]*\n)?(?P<title>[^\n]{1,400})\n(?P<under>([!-/:-@\[-`{-~])\5{1,})[ \t]*$",
+        r"^(?:(?P<over>([!-/:-@\[-`{-~])\2{2,})[ \t]*\n)?"
+        r"(?P<title>[^\n]{1,400})\n(?P<under>([!-/:-@\[-`{-~])\5{1,})[ \t]*$",
         re.MULTILINE,
     )
 
@@ -150,7 +151,8 @@ def org() -> Marked:
 def asciidoc() -> Marked:
     return Marked(
         re.compile(
-            r"^(?P<fence>-{4,}|\.{4,}|\+{4,}|/{4,}|_{4,}|`{3,})[ \t]*$|^(?P<level>={1,6}|#{1,6})[ \t]+(?P<title>[^\n]+)$",
+            r"^(?P<fence>-{4,}|\.{4,}|\+{4,}|/{4,}|_{4,}|`{3,})[ \t]*$"
+            r"|^(?P<level>={1,6}|#{1,6})[ \t]+(?P<title>[^\n]+)$",
             re.M,
         ),
         re.compile(r"()"),
