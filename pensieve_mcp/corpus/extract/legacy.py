@@ -184,13 +184,13 @@ class BinarySheetsExtractor:
             workbook = library.CalamineWorkbook.from_filelike(BytesIO(file.read()))
         except library.PasswordError as problem:
             raise Unreadable("encrypted", "the workbook needs a password") from problem
-        except library.CalamineError as problem:
+        except (library.CalamineError, OSError) as problem:
             raise Unreadable("corrupt", str(problem)) from problem
         warnings: list[str] = []
         for number, name in enumerate(workbook.sheet_names, start=1):
             try:
                 sheet = workbook.get_sheet_by_name(name)
-            except library.CalamineError as problem:
+            except (library.CalamineError, OSError) as problem:
                 warnings.append(f"sheet {name} could not be read: {problem}")
                 continue
             writer = SheetWriter(number, name, limits)

@@ -112,6 +112,26 @@ _SAYINGS = {
 }
 
 
+# No text has these: C0 without tab, line ends, form feed and escape.
+_CONTROLS = bytes((*range(9), *range(14, 27), *range(28, 32), 127))
+
+
+def _controls(data: bytes) -> int:
+    return len(data) - len(data.translate(None, _CONTROLS))
+
+
+def _could_be_text(data: bytes) -> bool:
+    return _controls(data) == 0
+
+
+def _telling(magic: bytes) -> bool:
+    """Whether a magic needs no second witness: long enough, and nothing a text in any encoding would begin with."""
+    return len(magic) > 2 and (not _could_be_text(magic) or magic[0] >= 0x80)
+
+
+_TABLE = tuple((*row, _telling(row[1])) for row in _SIGNATURES)
+
+
 def recognise(head: bytes) -> tuple[SkipReason, str] | None:
     """Why a file with this beginning is not read, or None when no known magic fits.
 
@@ -119,9 +139,9 @@ def recognise(head: bytes) -> tuple[SkipReason, str] | None:
     """
     if head[:4] == b"RIFF" and head[8:12] in _RIFF:
         return _statement(*_RIFF[head[8:12]])
-    for offset, magic, name, sort in _SIGNATURES:
-        telling = len(magic) > 2 and not _could_be_text(magic)
-        if head.startswith(magic, offset) and (telling or not _could_be_text(head[:512])):
+    texty = _could_be_text(head[:512])
+    for offset, magic, name, sort, telling in _TABLE:
+        if (telling or not texty) and head.startswith(magic, offset):
             return _statement(name, sort)
     return None
 
@@ -129,12 +149,6 @@ def recognise(head: bytes) -> tuple[SkipReason, str] | None:
 def _statement(name: str, sort: str) -> tuple[SkipReason, str]:
     article = "" if name.endswith((sort, ")")) else f" {sort}"
     return _REASONS.get(sort, "binary"), f"{name}{article}: {_SAYINGS[sort]}"
-
-
-def _could_be_text(data: bytes) -> bool:
-    return not any(byte < 9 or 13 < byte < 27 or 27 < byte < 32 or byte == 127 for byte in data) and not (
-        data and data[0] >= 0x80 and len(data) < 16
-    )
 
 
 def looks_binary(head: bytes) -> bool:
@@ -147,7 +161,7 @@ def looks_binary(head: bytes) -> bool:
         wide = max(even, odd) > 0.3 * half and min(even, odd) < 0.2 * half
         wider = 0.6 * len(head) < even + odd < 0.8 * len(head)
         return not (wide or wider)
-    return sum(byte < 9 or 13 < byte < 27 or 27 < byte < 32 for byte in head) > len(head) // 10
+    return _controls(head) > len(head) // 10
 
 
 def head_of(file: BinaryIO, size: int = HEAD_BYTES) -> bytes:

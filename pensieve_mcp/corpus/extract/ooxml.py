@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pensieve_mcp.corpus.extract.package import Attributes, Package, attribute
-from pensieve_mcp.corpus.types import Unreadable
 
 _LONG_CELL_CHARS = 1_500  # a table whose cells hold pages is layout; its paragraphs stand for themselves
 _CHART_CHARS = 20_000
@@ -163,15 +162,10 @@ class _Strings:
             self._words.append(text)
 
 
-def drawn_text(package: Package, part: str) -> str:
+def drawn_text(package: Package, part: str, warnings: list[str]) -> str:
     """The words of a chart (with the values of its series) or a SmartArt diagram, in order, else ""."""
     strings = _Strings(frozenset(("t", "v")))
-    try:
-        package.parse_whole(part, strings)
-    except Unreadable as problem:
-        if problem.reason == "bomb":
-            raise
-        return ""  # a damaged picture costs the picture
+    package.parse_aside(part, strings, warnings, "a chart or diagram")
     return " ".join(strings.found)
 
 
@@ -180,11 +174,6 @@ def title_of(package: Package) -> str:
     for relation in package.relations("").values():
         if relation.kind == "core-properties" and relation.target in package:
             strings = _Strings(frozenset(("title",)))
-            try:
-                package.parse_whole(relation.target, strings)
-            except Unreadable as problem:
-                if problem.reason == "bomb":
-                    raise
-                return ""
+            package.parse_aside(relation.target, strings, [], "")  # a title is no text
             return strings.found[0] if strings.found else ""
     return ""

@@ -33,9 +33,10 @@ class OpenDocumentExtractor:
         package = Package(file, limits)
         if "content.xml" not in package:
             raise Unreadable("corrupt", "an OpenDocument file without content.xml")
+        warnings: list[str] = []
         if "META-INF/manifest.xml" in package:
             manifest = _Manifest()
-            package.parse_whole("META-INF/manifest.xml", manifest)
+            package.parse_aside("META-INF/manifest.xml", manifest, warnings, "the manifest")
             if manifest.encrypted:
                 raise Unreadable("encrypted", "an OpenDocument file protected by a password")
         media_type = "application/vnd.oasis.opendocument.text"
@@ -44,24 +45,24 @@ class OpenDocumentExtractor:
                 package.read("mimetype", 4_096).decode("ascii", "replace").strip()[:100] or media_type
             )
         meta = _Meta()
-        package.parse_whole("meta.xml", meta)
+        package.parse_aside("meta.xml", meta, warnings, "the title")
         title = " ".join("".join(meta.title).split())
         yield Facts(media_type, title=title)
-        content = _Content(limits)
-        for _ in package.parse("content.xml", content):
+        content = _Content(limits, warnings)
+        for _ in package.parse_as_far_as_it_goes("content.xml", content, warnings, "the text"):
             yield from content.take()
         yield from content.rest()
         styles = _Furniture()
         if (
             "spreadsheet" not in media_type
         ):  # there they are sheet names and page numbers, as `???` and `Page 1`
-            package.parse_whole("styles.xml", styles)
+            package.parse_aside("styles.xml", styles, warnings, "headers and footers")
         for ordinal, (label, texts) in enumerate(styles.unique(), start=1):
             writer = UnitWriter("header", ordinal, label)
             for text in texts:
                 writer.block(text)
             yield from writer.rest()
-        yield Facts(media_type, title=title, warnings=tuple(content.warnings), partial=bool(content.warnings))
+        yield Facts(media_type, title=title, warnings=tuple(warnings), partial=bool(warnings))
 
 
 class _Manifest:
@@ -174,9 +175,9 @@ class _Table:
 
 
 class _Content(_Texts):
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, warnings: list[str]) -> None:
         super().__init__()
-        self.warnings: list[str] = []
+        self.warnings = warnings
         self._limits = limits
         self._ready: list[Piece] = []
         self._unit = UnitWriter("body", 1)
@@ -202,6 +203,8 @@ class _Content(_Texts):
 
     def rest(self) -> Iterator[Piece]:
         yield from self._ready
+        if self._sheet is not None:  # the file broke off within a sheet
+            yield from self._sheet.rest()
         yield from self._unit.rest()
         for writer in self._asides.values():
             yield from writer.rest()

@@ -116,9 +116,27 @@ class Package:
                 parser.Parse(chunk, False)
                 yield
             parser.Parse(b"", True)
-        except expat.ExpatError as problem:
+        except (expat.ExpatError, LookupError) as problem:  # LookupError: an encoding that nobody knows
             raise Unreadable("corrupt", f"{part} is no sound XML: {problem}") from problem
         yield
+
+    def parse_as_far_as_it_goes(
+        self, part: str, handler: Handler, warnings: list[str], what: str
+    ) -> Iterator[None]:
+        """As `parse`, but damage ends the part with a warning. Raises Unreadable for a bomb or a password only."""
+        try:
+            yield from self.parse(part, handler)
+        except Unreadable as problem:
+            if problem.reason != "corrupt":
+                raise
+            warnings.append(f"{what} could not be read to the end: {problem.detail}")
+            yield
+
+    def parse_aside(self, part: str, handler: Handler, warnings: list[str], what: str) -> None:
+        """Feed a part that the text can do without: absence is nothing, damage is a warning."""
+        if part in self:
+            for _ in self.parse_as_far_as_it_goes(part, handler, warnings, what):
+                pass
 
     def parse_whole(self, part: str, handler: Handler) -> bool:
         """Feed a small part at once; false when it is not there."""
@@ -145,7 +163,7 @@ class Package:
     def content_types(self) -> dict[str, str]:
         """Content type by normal part name, as far as told for each part itself."""
         reader = _ContentTypes()
-        self.parse_whole("[Content_Types].xml", reader)
+        self.parse_aside("[Content_Types].xml", reader, [], "")  # the root element will tell
         return reader.found
 
 

@@ -177,6 +177,8 @@ class ExtractionPool:
         extractor = reading.began.extractor if reading.began else "unknown/0"
         document = compose(reading.pieces, facts, extractor, self.limits, warnings=tuple(reading.warnings))
         if not document.text or document.text.isspace():
+            if facts.partial:
+                raise Unreadable("corrupt", "; ".join(facts.warnings)[:500])
             raise Unreadable("no_text", "the file holds no text")
         return document
 

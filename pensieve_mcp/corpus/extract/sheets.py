@@ -56,7 +56,7 @@ class SheetsExtractor:
         warnings: list[str] = []
         for relation in relations.values():
             if relation.kind == "styles":
-                package.parse_whole(relation.target, styles)
+                package.parse_aside(relation.target, styles, warnings, "number formats")
             elif relation.kind == "sharedStrings" and relation.target in package:
                 for _ in package.parse(relation.target, strings):
                     yield facts  # a sign of life: a big table of strings takes its time
@@ -69,20 +69,15 @@ class SheetsExtractor:
                 continue
             writer = SheetWriter(number, name, limits)
             rows = _Rows(strings.found, styles.dates, workbook.epoch, writer)
-            try:
-                for _ in package.parse(part, rows):
-                    yield from writer.take()
-                    if writer.full:
-                        break
-            except Unreadable as problem:
-                if problem.reason == "bomb":
-                    raise
-                warnings.append(f"sheet {name} could not be read to its end: {problem.detail}")
-            yield from _drawn(package, part, writer)
+            for _ in package.parse_as_far_as_it_goes(part, rows, warnings, f"sheet {name}"):
+                yield from writer.take()
+                if writer.full:
+                    break
+            yield from _drawn(package, part, writer, warnings)
             yield from list(writer.rest()) or (
                 [] if writer.unit.wrote else [Piece("", "sheet", number, name)]
             )
-            yield from _comments(package, part, number, name)
+            yield from _comments(package, part, number, name, warnings)
             warnings.extend(writer.warnings())
         yield Facts(MEDIA_TYPE, title=facts.title, warnings=tuple(warnings), partial=bool(warnings))
 
@@ -256,7 +251,7 @@ class _Rows:
         return moment.date().isoformat() if moment.time() == datetime.time() else moment.isoformat(" ")
 
 
-def _drawn(package: Package, part: str, writer: SheetWriter) -> Iterator[Piece]:
+def _drawn(package: Package, part: str, writer: SheetWriter, warnings: list[str]) -> Iterator[Piece]:
     """Charts and text boxes that lie on a sheet, as blocks without cells after its rows."""
     writer.close_block()
     for relation in package.relations(part).values():
@@ -266,15 +261,10 @@ def _drawn(package: Package, part: str, writer: SheetWriter) -> Iterator[Piece]:
         def keep(text: str, paragraph: Paragraph | None) -> None:
             writer.unit.block(text)
 
-        try:
-            package.parse_whole(relation.target, Paragraphs(keep))
-        except Unreadable as problem:
-            if problem.reason == "bomb":
-                raise
-            continue
+        package.parse_aside(relation.target, Paragraphs(keep), warnings, "drawings")
         for inner in package.relations(relation.target).values():
             if inner.kind in ("chart", "chartEx", "diagramData") and inner.target in package:
-                writer.unit.block(drawn_text(package, inner.target))
+                writer.unit.block(drawn_text(package, inner.target, warnings))
     yield from writer.take()
 
 
@@ -305,15 +295,11 @@ class _Remarks:
             self._words.append(text)
 
 
-def _comments(package: Package, part: str, number: int, name: str) -> Iterator[Piece]:
+def _comments(package: Package, part: str, number: int, name: str, warnings: list[str]) -> Iterator[Piece]:
     remarks = _Remarks()
     for relation in package.relations(part).values():
         if relation.kind in ("comments", "threadedComment") and relation.target in package:
-            try:
-                package.parse_whole(relation.target, remarks)
-            except Unreadable as problem:
-                if problem.reason == "bomb":
-                    raise
+            package.parse_aside(relation.target, remarks, warnings, "comments")
     writer = UnitWriter("comment", number, f"comments on {name}")
     for cell, text in remarks.found:
         writer.block(text, cells=cell or None)

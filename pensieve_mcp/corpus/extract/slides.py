@@ -64,7 +64,7 @@ def _slide(package: Package, part: str, number: int, warnings: list[str]) -> Ite
         if relation.target not in package:
             continue
         if relation.kind in ("diagramData", "chart", "chartEx"):
-            writer.block(drawn_text(package, relation.target), heading)
+            writer.block(drawn_text(package, relation.target, warnings), heading)
         elif relation.kind == "notesSlide":
             said = _Shapes()
             _read(package, relation.target, said, f"the notes of slide {number}", warnings)
@@ -83,12 +83,8 @@ def _slide(package: Package, part: str, number: int, warnings: list[str]) -> Ite
 
 
 def _read(package: Package, part: str, handler: Paragraphs, what: str, warnings: list[str]) -> None:
-    try:
-        package.parse_whole(part, handler)
-    except Unreadable as problem:
-        if problem.reason == "bomb":
-            raise
-        warnings.append(f"{what} could not be read to its end: {problem.detail}")
+    for _ in package.parse_as_far_as_it_goes(part, handler, warnings, what):
+        pass
 
 
 class _Order:

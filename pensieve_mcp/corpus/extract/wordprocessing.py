@@ -41,7 +41,8 @@ class WordExtractor:
         title = title_of(package)
         yield Facts(MEDIA_TYPE, title=title)
         relations = list(package.relations(main).values())
-        levels = _heading_levels(package, relations)
+        warnings: list[str] = []
+        levels = _heading_levels(package, relations, warnings)
         body = UnitWriter("body", 1)
         headings = Headings()
 
@@ -50,12 +51,11 @@ class WordExtractor:
             path = headings.open(level, text) if level and text.strip() else headings.path
             body.block(text, path)
 
-        for _ in package.parse(main, Paragraphs(emit)):
+        for _ in package.parse_as_far_as_it_goes(main, Paragraphs(emit), warnings, "the text"):
             yield from body.take()
         yield from body.rest()
-        warnings: list[str] = []
         yield from _asides(package, relations, warnings)
-        yield from _drawings(package, relations)
+        yield from _drawings(package, relations, warnings)
         yield Facts(MEDIA_TYPE, title=title, warnings=tuple(warnings), partial=bool(warnings))
 
 
@@ -73,12 +73,9 @@ def _asides(package: Package, relations: list[Relation], warnings: list[str]) ->
     for wanted, kind, label in _ASIDE:
         for part in sorted({r.target for r in relations if r.kind == wanted and r.target in package}):
             texts: list[str] = []
-            try:
-                package.parse_whole(part, _Noted(lambda text, _, into=texts: into.append(text)))  # type: ignore[misc]
-            except Unreadable as problem:
-                if problem.reason == "bomb":
-                    raise
-                warnings.append(f"the {label} could not be read: {problem.detail}")
+            reader = _Noted(lambda text, _, into=texts: into.append(text))  # type: ignore[misc]
+            for _ in package.parse_as_far_as_it_goes(part, reader, warnings, f"the {label}"):
+                pass
             texts = [text for text in texts if text.strip()]
             if not texts or tuple(texts) in seen:  # first page, odd and even pages mostly say the same
                 continue
@@ -90,12 +87,12 @@ def _asides(package: Package, relations: list[Relation], warnings: list[str]) ->
             yield from writer.rest()
 
 
-def _drawings(package: Package, relations: list[Relation]) -> Iterator[Piece]:
+def _drawings(package: Package, relations: list[Relation], warnings: list[str]) -> Iterator[Piece]:
     writer = UnitWriter("notes", 1, "drawings")
     for part in dict.fromkeys(
         r.target for r in relations if r.kind in ("diagramData", "chart") and r.target in package
     ):
-        writer.block(drawn_text(package, part))
+        writer.block(drawn_text(package, part, warnings))
     yield from writer.rest()
 
 
@@ -159,13 +156,9 @@ class _Styles:
         return out
 
 
-def _heading_levels(package: Package, relations: list[Relation]) -> dict[str, int]:
+def _heading_levels(package: Package, relations: list[Relation], warnings: list[str]) -> dict[str, int]:
     styles = _Styles()
     for relation in relations:
         if relation.kind == "styles":
-            try:
-                package.parse_whole(relation.target, styles)
-            except Unreadable as problem:
-                if problem.reason == "bomb":
-                    raise
+            package.parse_aside(relation.target, styles, warnings, "styles")
     return styles.resolved()

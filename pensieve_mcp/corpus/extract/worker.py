@@ -19,7 +19,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, Protocol
 
 from pensieve_mcp.corpus.extract import registry, wire
@@ -143,6 +143,7 @@ class Watchdog:
 
     def __init__(self, memory_bytes: int) -> None:
         self.busy = False
+        self.peak_bytes = peak_memory_bytes()  # as last looked at: asking for each small file would be dear
         self._memory_bytes = memory_bytes
         self._parent = os.getppid()
         threading.Thread(target=self._watch, daemon=True, name="watchdog").start()
@@ -150,7 +151,8 @@ class Watchdog:
     def _watch(self) -> None:
         while True:
             time.sleep(WATCH_SECONDS if self.busy else 5 * WATCH_SECONDS)
-            if peak_memory_bytes() > self._memory_bytes:
+            self.peak_bytes = peak_memory_bytes()
+            if self.peak_bytes > self._memory_bytes:
                 os._exit(wire.MEMORY_EXIT)
             if os.getppid() != self._parent:
                 os._exit(0)
@@ -197,7 +199,9 @@ def items_of(
     return extractor.extract(file, hint, limits)
 
 
-def serve(request: dict[str, Any], descriptor: int | None, limits: Limits, channel: Channel) -> None:
+def serve(
+    request: dict[str, Any], descriptor: int | None, limits: Limits, channel: Channel, peak: Callable[[], int]
+) -> None:
     """Read one file and send all of it, or the reason why not. Dies of nothing Python can catch."""
     outbox = Outbox(channel, limits)
     try:
@@ -226,7 +230,7 @@ def serve(request: dict[str, Any], descriptor: int | None, limits: Limits, chann
     except Exception as problem:
         # A reader's own bug or a malformed file: it costs this file, with the place of the fault told.
         outbox.put(wire.Refused("corrupt", f"{type(problem).__name__}: {problem} ({_place(problem)})"[:500]))
-    outbox.put(wire.Done(peak_memory_bytes()))
+    outbox.put(wire.Done(peak()))
     outbox.flush()
 
 
@@ -258,6 +262,6 @@ def main(options_json: str) -> None:
             request["memory"] = memory
             watchdog.busy = True
             alarm(int(request["seconds"]) + ALARM_SLACK_SECONDS)
-            serve(request, descriptor, limits, channel)
+            serve(request, descriptor, limits, channel, lambda: watchdog.peak_bytes)
             alarm(0)
             watchdog.busy = False

@@ -288,3 +288,26 @@ def test_an_encrypted_opendocument_file_is_told() -> None:
     with pytest.raises(Unreadable) as caught:
         extracted("a.odt", content)
     assert caught.value.reason == "encrypted"
+
+
+def test_what_stands_before_the_damage_is_kept() -> None:
+    body = "".join(hostile.paragraph(f"paragraph {n}") for n in range(50))
+    cut = f"<w:document xmlns:w='w'><w:body>{body}<w:p><w:r></w:oops>".encode()
+    document = extracted("a.docx", hostile.docx(cut))
+    assert document.text.splitlines() == [f"paragraph {n}" for n in range(50)]
+    assert document.status == "partial"
+    assert "could not be read to the end" in document.facts.warnings[0]
+    rows = '<row r="1"><c><v>1</v></c></row><row r="2"><c><v>2</v></c></row></oops>'
+    assert extracted("a.xlsx", hostile.xlsx(rows)).text == "1\n2\n"
+    sheet = "<office:spreadsheet><table:table><table:table-row><table:table-cell><text:p>1</text:p></table:table-cell>"
+    broken = extracted("a.ods", hostile.odf("spreadsheet", sheet + "</table:table-row></oops>"))
+    assert (broken.text, broken.status) == ("1\n", "partial")
+
+
+def test_damaged_styles_cost_the_dates_and_are_told() -> None:
+    content = hostile.xlsx(
+        '<row r="1"><c s="1"><v>44197</v></c></row>', styles="<styleSheet><oops></styleSheet>"
+    )
+    document = extracted("a.xlsx", content)
+    assert (document.text, document.status) == ("44197\n", "partial")
+    assert document.facts.warnings[0].startswith("number formats could not be read to the end")

@@ -93,7 +93,7 @@ def test_a_damaged_slide_costs_what_follows_on_it() -> None:
     document = extracted("a.pptx", show([1, 2], parts))
     assert document.text == "before\nnext\n"
     assert document.status == "partial"
-    assert "slide 1 could not be read to its end" in document.facts.warnings[0]
+    assert "slide 1 could not be read to the end" in document.facts.warnings[0]
 
 
 def test_a_table_on_a_slide_is_rows() -> None:
