@@ -149,12 +149,12 @@ def _data_folder(shell: Shell) -> Iterator[Check]:
     there = folder
     while not there.exists() and there != there.parent:
         there = there.parent
-    writable = os.access(there, os.W_OK)
+    writable = there.is_dir() and os.access(there, os.W_OK)
     yield Check(
         "data folder",
         "ok" if writable else "bad",
         f"{folder}" + ("" if folder.exists() else " (not there yet)"),
-        "" if writable else "Give yourself write permission, set PENSIEVE_HOME, or use --state DIR.",
+        "" if writable else "Make it a folder you may write to, set PENSIEVE_HOME, or use --state DIR.",
     )
     if sys.platform != "win32" and folder.exists() and folder.stat().st_mode & 0o022:
         yield Check("permissions", "note", f"{folder} can be written to by others", f"chmod go-w {folder}")

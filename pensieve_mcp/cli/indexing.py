@@ -13,6 +13,7 @@ import click
 from pensieve_mcp.cli.output import bar, put, put_json, put_table, say
 from pensieve_mcp.cli.shell import Shell, command_options, json_option
 from pensieve_mcp.errors import WorkspaceError
+from pensieve_mcp.spellbook.wording import count
 
 if TYPE_CHECKING:
     from pensieve_mcp.corpus.types import BuildProgress, Skipped
@@ -82,9 +83,8 @@ def sentence(data: dict[str, Any]) -> str:
     ranked = sorted(data["formats"].items(), key=lambda item: -item[1])[:6]
     formats = ", ".join(f"{_short_type(name)} {number:,}" for name, number in ranked)
     words = (
-        f"{data['workspace']}: {data['documents']:,} documents, {data['tokens']:,} tokens, {data['chunks']:,} chunks"
-        + (f" ({formats})" if formats else "")
-        + "."
+        f"{data['workspace']}: {count(data['documents'], 'document')}, {count(data['tokens'], 'token')}, "
+        f"{count(data['chunks'], 'chunk')}" + (f" ({formats})" if formats else "") + "."
     )
     if data["state"] == "building":
         words += f" Indexing: {data['documents_done']:,} of {data['documents_total']:,} documents."

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, cast
 import click
 
 from pensieve_mcp.cli.output import say
-from pensieve_mcp.errors import WorkspaceError
+from pensieve_mcp.errors import NoSuchDocument, WorkspaceError
 
 if TYPE_CHECKING:
     from pensieve_mcp.corpus.types import Root
@@ -160,7 +160,10 @@ def document_path(workspace: Workspace, text: str) -> str:
                 return root.name
             if not root.is_file and real.is_relative_to(top):
                 return f"{root.name}/{real.relative_to(top).as_posix()}"
-    return workspace.prefix(text)[0]
+    if not (found := workspace.prefix(text)):
+        names = ", ".join(root.name for root in workspace.roots)
+        raise NoSuchDocument(f"{text!r} names no document.", hint=f"Paths begin with {names}.")
+    return found[0]
 
 
 def chosen_name(info: WorkspaceInfo) -> str:

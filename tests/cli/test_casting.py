@@ -83,6 +83,18 @@ def test_a_failed_spell_is_exit_code_one_with_its_text_on_stdout(place: Path) ->
     assert command(place, "cast", "readChunk", "chunk_id=999999", "--json").data["error"] == "no_such_chunk"
 
 
+def test_a_window_that_fills_up_is_said_before_it_is_full(place: Path) -> None:
+    """Complaint 92: no warning before the limit."""
+    small = ("--set", "window_tokens=1500", "--set", "reserve_tokens=100")
+    first = command(place, *small, "cast", "readChunk", "documents/herons.txt", check=False)
+    assert first.code == 2, "a path is no argument of a spell"
+    read = command(place, *small, "cast", "readChunk", "--json", check=True).data
+    again = command(place, *small, "cast", "readChunk", "--episode", read["episode"], check=True)
+
+    assert "% of the window is used" in again.out
+    assert "deleteContext" in again.out
+
+
 def test_history_is_found_by_shell(place: Path) -> None:
     command(place, "cast", "readChunk", check=True)
 

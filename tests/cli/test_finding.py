@@ -109,6 +109,8 @@ def test_what_does_not_exist_is_said_with_the_next_step(looking: Pensieve) -> No
     for arguments, word in (
         (("read", "c999999"), "c999999"),
         (("read", "documents/leese.md"), "lease.md"),
+        (("read", ""), "documents"),
+        (("read", "99999999999999999999"), "99999999999999999999"),
         (("read", "documents/herons.txt:99999"), "no line"),
         (("search", "rent", "--under", "documents/nowhere"), "nowhere"),
         (("note", "show", "absent"), "absent"),
