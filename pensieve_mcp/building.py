@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from pensieve_mcp.corpus.changes import Changes, Known, compare
 from pensieve_mcp.corpus.ids import Sighting
-from pensieve_mcp.corpus.intake import FailedBefore, Incoming, Intake
+from pensieve_mcp.corpus.intake import FailedBefore, Incoming, Intake, Stored
 from pensieve_mcp.corpus.lease import Lease, LeaseLost
 from pensieve_mcp.corpus.schema import fingerprint, why_stale
 from pensieve_mcp.corpus.store import CorpusStore, file_digest
@@ -34,6 +34,7 @@ from pensieve_mcp.corpus.types import (
     Extracted,
     FileHint,
     FoundFile,
+    Passage,
     Root,
     Skipped,
     Span,
@@ -41,7 +42,7 @@ from pensieve_mcp.corpus.types import (
     Unreadable,
 )
 from pensieve_mcp.corpus.walk import RootState, WalkRules, open_regular, survey
-from pensieve_mcp.errors import IndexMismatch, NoSuchDocument, PensieveError, StorageError
+from pensieve_mcp.errors import IndexMismatch, PensieveError, StorageError
 from pensieve_mcp.index.types import PassageRecord, PassageTexts
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ FIRST_COMMIT_SECONDS = 1.0  # of the index: something to search soon
 COMMIT_SECONDS = 10.0  # then as rarely as a person's patience allows: every commit makes a segment
 COMMIT_CHARS = 64_000_000
 TELL_SECONDS = 0.5
+READ_CHARS = 200_000  # of a stored document at a time
 UPGRADE_SLICE_SECONDS = 5.0
 
 
@@ -369,49 +371,34 @@ class _Build:
         if old:
             self.writer.remove_documents(old)
             self.leaving += old
-        for document_id in new:
+        for start in range(0, len(new), BATCH_DOCUMENTS):
             if self.cancel():
                 break
-            self._feed(document_id, again=True)
+            some = new[start : start + BATCH_DOCUMENTS]
+            # Whether the index had them when the other build died is not known.
+            self.writer.remove_documents(some)
+            for document_id in some:
+                self.writer.add(self._records(document_id))
+                self.waiting_chars += self.store.document_by_id(document_id).chars
+            self.waiting += some
             self._commit_when_due()
 
-    def _feed(self, document_id: int, *, again: bool) -> None:
-        """Give one stored document to the index's writer."""
-        assert self.writer is not None
-        if again:
-            self.writer.remove_documents([document_id])
-        try:
-            chars = self.store.document_by_id(document_id).chars
-            self.writer.add(self._records(document_id))
-        except NoSuchDocument:
-            return
-        self.waiting.append(document_id)
-        self.waiting_chars += chars
-
     def _records(self, document_id: int) -> Iterator[PassageRecord]:
+        """What the index is told of a stored document, read piece by piece: it may be huge."""
         document = self.store.document_by_id(document_id)
         passages = self.store.passages_of(document_id)
         place = 0
         while place < len(passages):
-            # Read a run of passages at once, but never a whole huge document.
-            last = place
-            while last < len(passages) and passages[last].span.end - passages[place].span.start < 200_000:
-                last += 1
-            last = max(last, place + 1)
             start = passages[place].span.start
+            last = place + 1
+            while last < len(passages) and passages[last].span.end - start < READ_CHARS:
+                last += 1
             text = self.store.text(document_id, Span(start, passages[last - 1].span.end))
             for passage in passages[place:last]:
                 part = text[passage.span.start - start : passage.span.end - start]
                 if not part.isspace():
                     heading = self.store.heading_at(document_id, passage.span.start)
-                    yield PassageRecord(
-                        passage.passage_id,
-                        document_id,
-                        document.path,
-                        document.title,
-                        " › ".join(heading),
-                        part,
-                    )
+                    yield _record(passage, document.path, document.title, heading, part)
             place = last
 
     def _commit_when_due(self) -> None:
@@ -703,10 +690,15 @@ class _Build:
     def _flush(self) -> None:
         """Store the batch, give it to the index's writer, and commit that when it is time."""
         if self.batch:
+            replaced = [read.known.document_id for read in self.batch if read.known is not None]
             batch, self.batch, self.batch_chars = self._numbered(self.batch), [], 0
-            self.intake.put(batch, seen_ns=self.started_ns)
-            for one in batch:
-                self._feed(one.document_id, again=True)
+            stored = self.intake.put(batch, seen_ns=self.started_ns)
+            assert self.writer is not None
+            if replaced:
+                self.writer.remove_documents(replaced)
+            self.writer.add(record for one in stored for record in _records_of(one))
+            self.waiting += [one.document_id for one in batch]
+            self.waiting_chars += sum(len(one.extracted.text) for one in batch)
         self._commit_when_due()
 
     def _numbered(self, reads: Sequence[_Read]) -> list[Incoming]:
@@ -729,6 +721,20 @@ class _Build:
             for r in reads
             if r.extracted is not None
         ]
+
+
+def _records_of(stored: Stored) -> Iterator[PassageRecord]:
+    """What the index is told of a document that has just been read."""
+    read, path = stored.incoming.extracted, stored.incoming.file.path
+    for passage in stored.passages:
+        part = read.text[passage.span.start : passage.span.end]
+        if not part.isspace():
+            heading = stored.layout.heading_at(passage.span.start)
+            yield _record(passage, path, read.facts.title, heading, part)
+
+
+def _record(passage: Passage, path: str, title: str, heading: Sequence[str], text: str) -> PassageRecord:
+    return PassageRecord(passage.passage_id, passage.document_id, path, title, " › ".join(heading), text)
 
 
 def _close(index: Indexing | None) -> None:

@@ -22,6 +22,14 @@ UNITS_PER_TOKEN = 1_000
 _CONTINUATION = bytes(range(0x80, 0xC0))
 
 
+_SCRIPT_LETTERS = "lgcbivskhfe"
+
+
+def _code(letter: str) -> int:
+    """Classes of characters beyond ASCII have the high bit, so that `isascii` tells whether there are any."""
+    return ord(letter) | 0x80 if letter in _SCRIPT_LETTERS else ord(letter)
+
+
 def _classes() -> bytes:
     table = bytearray(b"p" * 256)  # p: punctuation, symbols, controls
     for first, last, letter in (
@@ -46,13 +54,14 @@ def _classes() -> bytes:
         (0xF0, 0xFF, "e"),  # emoji and other planes
     ):
         for byte in range(first, last + 1):
-            table[byte] = ord(letter)
+            table[byte] = _code(letter)
     return bytes(table)
 
 
 def _only(letters: str) -> bytes:
     """A table that keeps these classes as `w` and blanks the rest: a run then ends where `w ` stands."""
-    return bytes(ord("w") if chr(byte) in letters else ord(" ") for byte in range(256))
+    codes = set(map(_code, letters))
+    return bytes(ord("w") if byte in codes else ord(" ") for byte in range(256))
 
 
 _CLASS = _classes()
@@ -66,20 +75,22 @@ _PER_CAPITAL, _PER_CAMEL_HUMP, _PER_LETTER_DIGIT = 198, 575, 126
 _PER_DIGIT, _PER_DIGIT_RUN = 300, 1_331
 _PER_MARK, _PER_MARK_RUN = 30, 749
 _PER_LINE_END_RUN, _PER_BLANK_RUN = 217, 1_177
-_SCRIPTS = (  # class, per character, per run
-    (b"l", 1_000, 0),
-    (b"v", 50, 0),
-    (b"c", 200, 688),
-    (b"g", 345, 620),
-    (b"b", 237, 707),
-    (b"i", 453, 249),
-    (b"s", 1_300, 0),
-    (b"k", 649, 0),
-    (b"h", 791, 0),
-    (b"f", 1_200, 0),
-    (b"e", 2_000, 0),
+_SCRIPTS = tuple(  # (class, its runs or None, per character, per run)
+    (bytes([_code(letter)]), _only(letter) if per_run else None, per_character, per_run)
+    for letter, per_character, per_run in (
+        ("l", 1_000, 0),
+        ("v", 50, 0),
+        ("c", 200, 688),
+        ("g", 345, 620),
+        ("b", 237, 707),
+        ("i", 453, 249),
+        ("s", 1_300, 0),
+        ("k", 649, 0),
+        ("h", 791, 0),
+        ("f", 1_200, 0),
+        ("e", 2_000, 0),
+    )
 )
-_SCRIPT_RUNS = {kind: _only(kind.decode()) for kind, _, per_run in _SCRIPTS if per_run}
 
 
 def _runs(kinds: bytes, table: bytes) -> int:
@@ -114,11 +125,11 @@ def _units_of_kinds(kinds: bytes) -> int:
 
 def _units_of_scripts(kinds: bytes) -> int:
     units = 0
-    for kind, per_character, per_run in _SCRIPTS:
+    for kind, table, per_character, per_run in _SCRIPTS:
         if found := kinds.count(kind):
             units += per_character * found
-            if per_run:
-                units += per_run * _runs(kinds, _SCRIPT_RUNS[kind])
+            if table is not None:
+                units += per_run * _runs(kinds, table)
     return units
 
 
@@ -127,7 +138,7 @@ def count_units(text: str) -> int:
     of blanks or line ends that a border cuts."""
     kinds = text.encode("utf-8", "surrogatepass").translate(_CLASS, _CONTINUATION)
     units = _units_of_kinds(kinds)
-    return units if text.isascii() else units + _units_of_scripts(kinds)
+    return units if kinds.isascii() else units + _units_of_scripts(kinds)
 
 
 def count_tokens(text: str) -> int:
@@ -146,8 +157,10 @@ def count_spans(text: str, borders: Sequence[int]) -> list[int]:
     """
     # One class byte per character, so character offsets are byte offsets here.
     kinds = text.encode("utf-8", "surrogatepass").translate(_CLASS, _CONTINUATION)
-    plain = text.isascii()
-    parts = (kinds[start:end] for start, end in pairwise(borders))
-    if plain:
+    parts = [kinds[start:end] for start, end in pairwise(borders)]
+    if kinds.isascii():
         return [_units_of_kinds(part) for part in parts]
-    return [_units_of_kinds(part) + _units_of_scripts(part) for part in parts]
+    return [
+        _units_of_kinds(part) if part.isascii() else _units_of_kinds(part) + _units_of_scripts(part)
+        for part in parts
+    ]

@@ -23,6 +23,7 @@ from pensieve_mcp.corpus.types import (
     ChunkSet,
     Extracted,
     FoundFile,
+    Passage,
     Skipped,
     Span,
     Stat,
@@ -46,6 +47,15 @@ class Incoming:
     file: FoundFile
     digest: bytes
     extracted: Extracted
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A document as it went in, with what the index wants to know of it."""
+
+    incoming: Incoming
+    passages: tuple[Passage, ...]
+    layout: Layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +105,7 @@ class Intake:
 
     # -- documents -------------------------------------------------------------------------------------------
 
-    def put(self, batch: Sequence[Incoming], *, seen_ns: int) -> None:
+    def put(self, batch: Sequence[Incoming], *, seen_ns: int) -> list[Stored]:
         """Store documents, with chunks for every set there is; a document that was there is replaced."""
         sets = self._sets()
         cuts = [cut(i.extracted.text, i.extracted.units, i.extracted.blocks) for i in batch]
@@ -112,11 +122,17 @@ class Intake:
         count = sum(len(found.passages) - 1 for found in cuts)
         first_passage = self.ids.reserve("passage", max(count, len(batch)))
         rows = []
+        stored = []
         for one, found, of_sets in zip(batch, cuts, pieces, strict=True):
-            rows.append((one, found, of_sets, [next(ids) for _ in sets], first_passage, _texts(one)))
+            layout = Layout.of(one.extracted.units, one.extracted.blocks)
+            rows.append((one, found, of_sets, [next(ids) for _ in sets], first_passage, _texts(one), layout))
+            passages = enumerate(found.passage_spans(), start=first_passage)
+            stored.append(
+                Stored(one, tuple(Passage(n, one.document_id, span) for n, span in passages), layout)
+            )
             first_passage += max(1, len(found.passages) - 1)
         with self.writing() as db:
-            for one, found, of_sets, chunk_ids, first, texts in rows:
+            for one, found, of_sets, chunk_ids, first, texts, layout in rows:
                 # A path has one document. Whoever stood here under another id is gone.
                 for (other,) in db.conn.execute(
                     "SELECT document_id FROM documents WHERE root = ? AND raw = ? AND document_id <> ?",
@@ -124,12 +140,13 @@ class Intake:
                 ).fetchall():
                     _drop(db, other)
                 db.conn.execute("DELETE FROM documents WHERE document_id = ?", (one.document_id,))
-                _insert(db, one, found, first, seen_ns)
+                _insert(db, one, found, layout, first, seen_ns)
                 db.conn.executemany("INSERT INTO texts VALUES (?, ?, ?, ?)", texts)
                 for (set_id, _), of_set, numbers in zip(sets, of_sets, chunk_ids, strict=True):
                     _insert_chunks(db, one.document_id, set_id, of_set, numbers)
                 db.conn.execute("DELETE FROM skipped WHERE path = ?", (one.file.path,))
             _changed(db)
+        return stored
 
     def _sets(self) -> list[tuple[int, ChunkSet]]:
         with self.store.connections.reading() as db:
@@ -391,7 +408,9 @@ def _store_set(
         _changed(db)
 
 
-def _insert(db: Database, one: Incoming, found: Cut, first_passage: int, seen_ns: int) -> None:
+def _insert(
+    db: Database, one: Incoming, found: Cut, layout: Layout, first_passage: int, seen_ns: int
+) -> None:
     read, facts = one.extracted, one.extracted.facts
     warnings = list(facts.warnings)
     if facts.replaced:
@@ -425,7 +444,7 @@ def _insert(db: Database, one: Incoming, found: Cut, first_passage: int, seen_ns
     borders = [found.borders[atom] for atom in found.passages]
     db.conn.execute(
         "INSERT INTO layouts VALUES (?, ?, ?)",
-        (one.document_id, pack_borders(borders), Layout.of(read.units, read.blocks).pack()),
+        (one.document_id, pack_borders(borders), layout.pack()),
     )
 
 
