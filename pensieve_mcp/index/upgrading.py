@@ -27,13 +27,15 @@ def windows(text: str) -> list[str]:
     text = text.strip()
     if len(text) <= WINDOW_CHARS * 1.3:  # a window of nearly all says nothing new
         return [text]
-    number = -(-len(text) // WINDOW_CHARS)
-    size = -(-len(text) // number)
     found, start = [text], 0
-    while start < len(text):
-        end = min(start + size, len(text))
-        blank = text.rfind(" ", start + size // 2, end + 1) if end < len(text) else -1
-        end = blank if blank > 0 else end
+    for left in range(-(-len(text) // WINDOW_CHARS), 0, -1):
+        size = -(-(len(text) - start) // left)
+        end = start + size
+        # The nearest blank, before or behind, so that the windows stay about equal and their number small.
+        before, behind = text.rfind(" ", start + size // 2, end), text.find(" ", end, end + size // 4)
+        if left > 1 and max(before, behind) > 0:
+            end = before if behind < 0 or (before > 0 and end - before <= behind - end) else behind
+        end = end if left > 1 else len(text)
         found.append(text[start:end].strip())
         start = end
     return [one for one in found if one]
