@@ -29,6 +29,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+# On busy machines the threads of the matrix library wait actively, and CPU times then mean nothing.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 from pensieve_mcp.index.index import Index
 from pensieve_mcp.index.types import PassageRecord, SearchRequest
 
