@@ -15,19 +15,26 @@ from mcp_types import CallToolResult, TextContent
 from pensieve_mcp.errors import PensieveError
 from pensieve_mcp.server.episodes import HANDLE_ARGUMENT
 from pensieve_mcp.spellbook.casting import CastResult
+from pensieve_mcp.spellbook.wording import bytes_of, cut_to_bytes
 from pensieve_mcp.tokens import count_tokens
 
 RESULT_KEY = "pensieve/result"
 MESSAGE_KEY = "pensieve/message"
 EPISODE_KEY = "pensieve/episode"
 HANDLE_LINE = "handle"
+TEXT = "text"
 
 
 def answer(
-    cast: CastResult, *, structured: bool = False, episode: str | None = None, begun: bool = False
+    cast: CastResult,
+    *,
+    structured: bool = False,
+    episode: str | None = None,
+    begun: bool = False,
+    most_bytes: int | None = None,
 ) -> CallToolResult:
     """The tool result of a cast. `episode` is its handle where the client must pass it on; `begun` says so in
-    the text.
+    the text. `most_bytes` bounds a structured answer; text was bounded by the cast.
     """
     told = f"{HANDLE_ARGUMENT}={episode} · pass it with every further call" if episode and begun else ""
     meta: dict[str, Any] = {MESSAGE_KEY: cast.message}
@@ -40,13 +47,27 @@ def answer(
     if not structured:
         meta[RESULT_KEY] = cast.result
         return CallToolResult(content=[TextContent(text=text)], _meta=meta)
-    content = {HANDLE_LINE: head, **({HANDLE_ARGUMENT: told} if told else {}), **_without_none(cast.result)}
+    first = {HANDLE_LINE: head, **({HANDLE_ARGUMENT: told} if told else {})}
+    content = {**first, **_without_none(cast.result)}
+    if most_bytes is not None and bytes_of(_json(content)) > most_bytes:
+        content = _as_text(first, rest, most_bytes)
     # The same in both, since one host reads the text and another the structure.
-    return CallToolResult(
-        content=[TextContent(text=json.dumps(content, ensure_ascii=False, separators=(",", ":")))],
-        structured_content=content,
-        _meta=meta,
-    )
+    return CallToolResult(content=[TextContent(text=_json(content))], structured_content=content, _meta=meta)
+
+
+def _as_text(first: dict[str, Any], body: str, most_bytes: int) -> dict[str, Any]:
+    """The words in place of fields that would not fit; cut, and said to be, where escaping makes them longer."""
+    content = {**first, TEXT: body}
+    excess = bytes_of(_json(content)) - most_bytes
+    while excess > 0 and body:
+        body = body[: cut_to_bytes(body, max(0, bytes_of(body) - excess - 120))].rstrip()
+        content[TEXT] = f"{body}\n[cut here: the result was longer than the limit]"
+        excess = bytes_of(_json(content)) - most_bytes
+    return content
+
+
+def _json(content: dict[str, Any]) -> str:
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":"))
 
 
 def refusal(error: PensieveError) -> CallToolResult:
@@ -67,6 +88,7 @@ def output_schema(schema: dict[str, Any], *, with_episode: bool) -> dict[str, An
     extra: dict[str, Any] = {
         HANDLE_LINE: {"type": "string", "description": "Message id, place, tokens and what is left."}
     }
+    extra[TEXT] = {"type": "string", "description": "In place of the fields, where they would not fit."}
     if with_episode:
         extra[HANDLE_ARGUMENT] = {"type": "string"}
     plain = _without_required(schema)

@@ -14,11 +14,14 @@ from typing import TYPE_CHECKING
 
 from pensieve_mcp.errors import PensieveError
 from pensieve_mcp.server.options import Options
+from pensieve_mcp.settings import ENV_PREFIX, Settings
 
 if TYPE_CHECKING:
     from pensieve_mcp.workspace import Workspace
 
 log = logging.getLogger(__name__)
+
+STRUCTURED_BYTES = 10_500  # of text: a host counts bytes of JSON, which is longer than the text it escapes
 
 
 class Opening:
@@ -30,12 +33,19 @@ class Opening:
         self._lock = threading.Lock()
         self._workspace: Workspace | None = None
         self._closed = False
+        self._answer_bytes: int | None = None
         self._first_look = threading.Lock()
         self._looked = False
 
     @classmethod
     def of(cls, options: Options, environment: Mapping[str, str]) -> Opening:
         """The opening that a command line asks for."""
+
+        settings = dict(options.settings)
+        spared = options.structured and "result_bytes" not in settings
+        spared = spared and f"{ENV_PREFIX}RESULT_BYTES" not in environment
+        if spared:
+            settings["result_bytes"] = str(STRUCTURED_BYTES)
 
         def open_workspace() -> Workspace:
             if not options.given:
@@ -47,10 +57,12 @@ class Opening:
                 name=options.workspace,
                 state=options.state,
                 environment=environment,
-                arguments=options.settings,
+                arguments=settings,
             )
 
-        return cls(options, open_workspace)
+        opening = cls(options, open_workspace)
+        opening._answer_bytes = Settings().result_bytes if spared else None
+        return opening
 
     def workspace(self) -> Workspace:
         """The open workspace. Raises PensieveError, worded, when there is none to open or it cannot be opened."""
@@ -60,6 +72,10 @@ class Opening:
             if self._workspace is None:
                 self._workspace = self._open()
             return self._workspace
+
+    def answer_bytes(self) -> int:
+        """Most bytes an answer may have, as a host counts them."""
+        return self._answer_bytes or self.workspace().settings.result_bytes
 
     def peek(self) -> Workspace | None:
         """The workspace if it is open already; never opens and never waits."""

@@ -212,10 +212,13 @@ class Surface:
             found = self._episodes.of_call(origin, params.name)
             done: CastResult = cast(found.episode, params.name, arguments, host_call_id=origin.call_id)
             shown = found.episode.handle if self._explicit and not origin.thread else None
-            return answer(done, structured=self._structured, episode=shown, begun=found.begun)
+            limit = None if "max_bytes" in arguments else self.opening.answer_bytes()
+            return answer(
+                done, structured=self._structured, episode=shown, begun=found.begun, most_bytes=limit
+            )
 
         try:
-            result = await self._told_of_progress(ctx, meta, params.name, work)
+            result = await self._told_of_progress(ctx, params.name, work)
         except PensieveError as error:
             return refusal(error)
         except Exception as error:
@@ -225,13 +228,11 @@ class Surface:
             await self.watch.cast_done(wrote_notes=writes_notes)
         return result
 
-    async def _told_of_progress(
-        self, ctx: Context, meta: Mapping[str, Any], name: str, work: Callable[[], T]
-    ) -> T:
-        """The work's result; while buildIndex waits its short while, a caller who wants to know is told how far
-        it is.
+    async def _told_of_progress(self, ctx: Context, name: str, work: Callable[[], T]) -> T:
+        """The work's result; while buildIndex waits its short while, it is told how far it is. The SDK drops what
+        the caller did not ask for.
         """
-        if name != "buildIndex" or "progressToken" not in meta:
+        if name != "buildIndex":
             return await self._worker(name, work)
         outcome: list[T] = []
         error: PensieveError | None = None
@@ -252,7 +253,11 @@ class Surface:
             await anyio.sleep(PROGRESS_SECONDS)
             if (workspace := self.opening.peek()) is None:
                 continue
-            progress = await anyio.to_thread.run_sync(workspace.progress)
+            try:
+                progress = await anyio.to_thread.run_sync(workspace.progress)
+            except PensieveError as error:  # the build's own answer tells what is wrong
+                log.info("no progress to tell: %s", error)
+                return
             if progress.documents_done > told:  # the protocol wants it to grow
                 told = progress.documents_done
                 words = f"{told:,} of {progress.documents_total:,} documents"

@@ -4,7 +4,9 @@ finish.
 
 from __future__ import annotations
 
+import itertools
 import re
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,8 @@ import anyio
 import pytest
 from mcp.client.client import Client
 from mcp_types import ResourceTemplateReference
+
+from pensieve_mcp.corpus.types import BuildProgress
 
 pytestmark = pytest.mark.anyio
 
@@ -147,26 +151,49 @@ async def test_documents_and_chunks_are_resources(serve: Serve) -> None:
     assert chunk.startswith(f"c{completion.values[0]} · archive/")
 
 
-async def test_progress_is_told_to_whoever_asks(parameters: Any, library: Path) -> None:
-    for number in range(300):
-        (library / f"more{number}.md").write_text(
-            f"# Page {number}\n\n" + "The sea was rough that day. " * 40, encoding="utf-8"
-        )
-    told: list[tuple[float, float | None]] = []
+@eras
+async def test_progress_is_told_to_whoever_asks(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """While buildIndex waits its short while; a build that takes as long as the test listens."""
+    surface = serve()
+    workspace = surface.opening.workspace()
+    heard_enough = threading.Event()
+    steps = itertools.count(1)
 
-    async def hear(progress: float, total: float | None, message: str | None) -> None:
-        told.append((progress, total))
+    def build(chunk_set: object = None, *, wait_seconds: float = 0) -> BuildProgress:
+        if wait_seconds:
+            assert heard_enough.wait(timeout=PATIENCE_SECONDS)
+        return BuildProgress("building", 3, 9)
 
-    async with Client(parameters("--set", "auto_index=false")) as client:
-        with anyio.fail_after(PATIENCE_SECONDS):
-            while True:
-                told.clear()
-                result = await client.call_tool("buildIndex", {}, progress_callback=hear)
-                assert told == sorted(told), "progress only grows within a call"
-                if result.meta["pensieve/result"]["state"] == "ready":
-                    break
+    monkeypatch.setattr(workspace, "build", build)
+    monkeypatch.setattr(workspace, "progress", lambda: BuildProgress("building", next(steps), 9))
+    told: list[tuple[float, float | None, str | None]] = []
 
-    assert result.meta["pensieve/result"]["documents_done"] == 303
+    async def hear(*progress: Any) -> None:
+        told.append(progress)
+        if len(told) == 2:
+            heard_enough.set()
+
+    async with Client(surface.server, mode=mode) as client:
+        result = await client.call_tool("buildIndex", {}, progress_callback=hear)
+
+    assert result.meta["pensieve/result"]["state"] == "building"
+    (first, total, words), (second, _, _) = told[:2]
+    assert first < second and total == 9 and words == f"{first:g} of 9 documents"
+
+
+async def test_whoever_listens_to_the_documents_is_told_of_a_build(serve: Serve, library: Path) -> None:
+    async with Client(serve().server) as client, Client(serve().server) as other:
+        await ready(other)
+        async with client.listen(resource_subscriptions=["pensieve://documents"]) as events:
+            (library / "new.md").write_text("# New\n\nA new page.\n", encoding="utf-8")
+            await ready(other)
+            with anyio.fail_after(PATIENCE_SECONDS):
+                event = await anext(aiter(events))
+        text = (await client.read_resource("pensieve://documents")).contents[0].text
+
+    assert event.uri == "pensieve://documents" and text.startswith("4 documents")
 
 
 @pytest.mark.parametrize(

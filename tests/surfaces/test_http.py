@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
 
-pytestmark = pytest.mark.anyio
+from pensieve_mcp.server.web import names_of
 
 Serving = tuple[str, str]
 eras = pytest.mark.parametrize("mode", ["auto", "legacy"])
@@ -49,6 +50,7 @@ def knowing(token: str) -> httpx2.AsyncClient:
 
 
 @eras
+@pytest.mark.anyio
 async def test_an_episode_over_http(serving: Serving, mode: str) -> None:
     async with knowing(serving[1]) as http, client_of(serving, http, mode) as client:
         assert len((await client.list_tools()).tools) == 12
@@ -62,6 +64,7 @@ async def test_an_episode_over_http(serving: Serving, mode: str) -> None:
     assert budget.meta["pensieve/result"]["conv_rounds"] == 2
 
 
+@pytest.mark.anyio
 async def test_an_older_clients_session_keeps_its_episode(serving: Serving) -> None:
     async with knowing(serving[1]) as http:
         async with client_of(serving, http, "legacy") as client:
@@ -74,6 +77,7 @@ async def test_an_older_clients_session_keeps_its_episode(serving: Serving) -> N
 
 @pytest.mark.filterwarnings("ignore:resources/")
 @eras
+@pytest.mark.anyio
 async def test_changes_are_told_over_http(serving: Serving, mode: str) -> None:
     heard = anyio.Event()
 
@@ -101,6 +105,7 @@ async def test_changes_are_told_over_http(serving: Serving, mode: str) -> None:
                     assert (await anext(aiter(events))).uri == "pensieve://notes"
 
 
+@pytest.mark.anyio
 async def test_nobody_gets_in_without_the_token(serving: Serving) -> None:
     address, token = serving
     async with httpx2.AsyncClient() as http:
@@ -118,6 +123,7 @@ async def test_nobody_gets_in_without_the_token(serving: Serving) -> None:
     assert answers[0].headers["www-authenticate"].startswith("Bearer")
 
 
+@pytest.mark.anyio
 async def test_other_names_and_other_pages_are_refused(serving: Serving) -> None:
     """DNS rebinding: a page of the web that reaches the loopback has another Host or Origin."""
     address, token = serving
@@ -130,6 +136,7 @@ async def test_other_names_and_other_pages_are_refused(serving: Serving) -> None
     assert (elsewhere.status_code, page.status_code, near.status_code) == (421, 403, 403)
 
 
+@pytest.mark.anyio
 async def test_a_port_in_use_is_told(serving: Serving, parameters: Callable[..., Any]) -> None:
     port = serving[0].rsplit(":", 1)[1].split("/")[0]
     how = parameters("--http", port)
@@ -137,3 +144,9 @@ async def test_a_port_in_use_is_told(serving: Serving, parameters: Callable[...,
 
     assert done.returncode == 2
     assert f"Cannot listen on 127.0.0.1:{port}" in done.stderr and "0 takes a free one" in done.stderr
+
+
+def test_a_server_is_asked_by_its_own_names_only() -> None:
+    assert names_of("127.0.0.1", ()) == ("127.0.0.1", "localhost", "::1")
+    assert names_of("docs.example", ("other.example",)) == ("docs.example", "other.example")
+    assert {"127.0.0.1", "localhost", socket.gethostname()} <= set(names_of("0.0.0.0", ()))

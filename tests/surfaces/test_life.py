@@ -111,6 +111,28 @@ def alive(pid: int) -> bool:
     return not (stat.exists() and stat.read_text().rpartition(")")[2].split()[0] == "Z")
 
 
+def test_the_first_answers_wait_for_nothing_heavy(start: Start) -> None:
+    """Complaint: hosts drop a server whose start loads models and libraries. Seen in the interpreter's own list."""
+    server = start(PYTHONPROFILEIMPORTTIME="1")
+    say(server, INITIALIZE, INITIALIZED, {"jsonrpc": "2.0", "id": 2, "method": "tools/list"})
+    assert [hear(server)["id"], hear(server)["id"]] == [1, 2]
+    server.kill()
+    assert server.stderr is not None
+    lines = server.stderr.read().decode().splitlines()
+    loaded = {line.rpartition("|")[2].strip().partition(".")[0] for line in lines}
+
+    assert {"mcp", "pydantic", "pensieve_mcp"} <= loaded, "the list is there"
+    assert not loaded & {
+        "sqlite_utils",
+        "numpy",
+        "tantivy",
+        "tokenizers",
+        "onnxruntime",
+        "pypdfium2",
+        "torch",
+    }
+
+
 def test_the_end_of_stdin_ends_the_server(start: Start) -> None:
     server = start()
     say(server, INITIALIZE, INITIALIZED)
@@ -177,7 +199,7 @@ def descendants(pid: int) -> set[int]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-@pytest.mark.parametrize("how", ["end of stdin", "SIGTERM", "SIGKILL"])
+@pytest.mark.parametrize("how", ["end of stdin", "SIGKILL"])
 def test_builder_and_readers_go_with_the_server(start: Start, library: Path, how: str) -> None:
     """Though a build is in full swing, and even when the server has no chance to clean up."""
     for number in range(3_000):

@@ -165,6 +165,19 @@ async def test_structured_answers_say_the_same_twice(serve: Serve) -> None:
     assert failed.is_error and failed.structured_content is None
 
 
+async def test_a_structured_answer_that_would_not_fit_is_given_as_text(serve: Serve) -> None:
+    async with Client(serve(structured=True).server) as client:
+        await client.list_tools()
+        await client.call_tool(
+            "note", {"key": "long", "summary": "s", "content": 'a "quoted" line\\n\n' * 600}
+        )
+        result = await client.call_tool("readNote", {"key": "long"})
+
+    assert set(result.structured_content) == {"handle", "text"}
+    assert json.loads(result.content[0].text) == result.structured_content
+    assert 8_000 < len(result.content[0].text.encode()) <= 12_000
+
+
 async def test_parallel_calls_each_have_their_own_message(serve: Serve) -> None:
     results = []
     async with Client(serve().server) as client:
