@@ -101,17 +101,18 @@ def tools_long() -> str:
         rows: list[tuple[object, ...]] = []
         for name, one in schema["properties"].items():
             limits = [
-                f"{word} {one[key]}"
-                for key, word in (("minimum", "least"), ("maximum", "most"))
+                f"{word} {one[key]:,}"
+                for key, word in (("minimum", "at least"), ("maximum", "at most"))
                 if key in one
             ]
+            bounds = ", ".join(limits).capitalize() + "." if limits else ""
             rows.append(
                 (
                     f"`{name}`",
                     kind(one),
                     "yes" if name in schema.get("required", []) else "",
                     json.dumps(one["default"]) if "default" in one else "",
-                    "; ".join(filter(None, [one.get("description", ""), ", ".join(limits)])),
+                    " ".join(filter(None, [one.get("description", ""), bounds])),
                 )
             )
         parts.append(
