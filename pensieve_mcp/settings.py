@@ -82,7 +82,9 @@ class Settings:
         2_048, "Room for the contents of deleted messages; the oldest go first.", minimum=1
     )
     retention_days: int = _setting(
-        0, "Age at which episodes are purged; 0 keeps them until `pensieve purge`.", minimum=0
+        0,
+        "Days after which contents of unused conversations are let go; 0 keeps them until `pensieve purge`.",
+        minimum=0,
     )
     call_seconds: int = _setting(
         25, "Longest time one call may take before it answers with an error.", minimum=2

@@ -220,9 +220,12 @@ class Workspace:
             from pensieve_mcp.ledger.blobs import Blobs
             from pensieve_mcp.ledger.store import Ledger
 
-            return Ledger(
+            ledger = Ledger(
                 self.connections, Blobs(self.state / "blobs.db"), quota_bytes=self.settings.blobs_mb * 2**20
             )
+            if self.settings.retention_days:
+                ledger.retain(unused_seconds=self.settings.retention_days * 86_400.0)
+            return ledger
 
         return cast("Ledger", self._once("ledger", make))
 

@@ -84,8 +84,9 @@ def find_spell(name: str) -> Spell:
     book = spellbook()
     if name in book:
         return book[name]
-    folded = {re.sub(r"[^a-z]", "", known.lower()): known for known in book}
-    near = difflib.get_close_matches(re.sub(r"[^a-z]", "", name.lower()), folded, n=3, cutoff=0.5)
+    folded = {known.lower(): known for known in book}
+    plain = re.sub(r"[^a-z]", "", name.lower())
+    near = [plain] if plain in folded else difflib.get_close_matches(plain, folded, n=3, cutoff=0.5)
     hint = (
         f"Did you mean {' or '.join(folded[n] for n in near)}?" if near else f"There are {', '.join(book)}."
     )
