@@ -20,11 +20,6 @@ HEAVY = (
     "watchfiles",
 )
 
-LIST_TOOLS = """
-import asyncio, json, sys
-import pensieve_mcp.server as server
-"""
-
 
 def loaded_after(code: str, tmp_path: Path) -> set[str]:
     """Top-level names in sys.modules after `code`, in a new interpreter with an empty home."""
@@ -75,3 +70,50 @@ def test_the_spellbook_loads_no_basin_library(tmp_path: Path) -> None:
     )
 
     assert not loaded & {*HEAVY, "sqlite_utils", "mcp", "rich", "click"}
+
+
+def test_the_server_lists_its_tools_before_it_loads_a_database(tmp_path: Path) -> None:
+    """The real server over stdio: what had been imported when `tools/list` was answered (`-X importtime` tells)."""
+    documents = tmp_path / "documents"
+    documents.mkdir()
+    told = tmp_path / "imports.txt"
+    environment = {**os.environ, "PENSIEVE_HOME": str(tmp_path / "home"), "PENSIEVE_AUTO_INDEX": "false"}
+    client = {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "house", "version": "0"},
+    }
+    asked = (
+        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": client},
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        {"jsonrpc": "2.0", "id": 2, "method": "tools/list"},
+    )
+    with told.open("w", encoding="utf-8") as errors:
+        server = subprocess.Popen(
+            [sys.executable, "-X", "importtime", "-m", "pensieve_mcp.server", str(documents)],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            encoding="utf-8",
+        )
+        assert server.stdin and server.stdout
+        try:
+            for message in asked:
+                server.stdin.write(json.dumps(message) + "\n")
+            server.stdin.flush()
+            answers = [json.loads(server.stdout.readline()) for _ in range(2)]
+            imported = {
+                line.rsplit("|", 1)[-1].strip().split(".")[0]
+                for line in told.read_text(encoding="utf-8").splitlines()
+                if line.startswith("import time:")
+            }
+        finally:
+            server.stdin.close()
+            server.stdout.close()
+            server.wait(timeout=60)
+
+    assert len(answers[1]["result"]["tools"]) == 12
+    assert "mcp" in imported, "importtime told something"
+    assert not imported & {*HEAVY, "sqlite_utils", "rich"}  # click comes with the SDK itself
