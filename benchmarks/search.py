@@ -36,11 +36,11 @@ FTS5_RATIO, REPLACE_RATIO, READY_RATIO = 1 / 50, 1 / 100, 3.0
 VOCABULARY, PASSAGE_WORDS, QUESTION_WORDS = 60_000, 95, 9  # 95 words are about 600 characters
 REPLACED = 100
 
-_ENGLISH = (
+_ENGLISH = (  # noqa: SIM905  (a sentence is easier to read than a list)
     "the of and to in a is that for it as was with be by on not he his but at are this have from or had an they "
     "which one you were her all she there would their we him been has when who will more no if out so said what "
     "up its about into than them can only other new some could time these two may then do first any my now such"
-).split()  # noqa: SIM905
+).split()
 
 
 def vocabulary(draw: random.Random) -> list[str]:
