@@ -109,7 +109,7 @@ class Background:
         try:
             self._process.stdin.write(json.dumps(line).encode() + b"\n")
             self._process.stdin.flush()
-        except OSError:
+        except (OSError, ValueError):
             self._idle.set()  # it has just died: `checked` tells so
 
     def _listen(self, process: subprocess.Popen[bytes]) -> None:
@@ -129,6 +129,9 @@ class Background:
                             self._idle.set()
         process.wait()
         with self._lock:
+            if process.stdin is not None:
+                with contextlib.suppress(OSError):
+                    process.stdin.close()  # `_send` may have left something in it
             if self._process is process and self._asked > 0:
                 self._failure = {
                     "message": f"The builder ended with exit status {process.returncode}.",

@@ -27,7 +27,7 @@ CHUNKER = "atoms-1"
 
 ATOM_CHARS = 500  # cap: half a passage at most, so that passages can be filled evenly
 ATOM_MIN_CHARS = 40  # shorter sentences join the next; a border costs time and "No. 5" is no sentence
-PASSAGE_CHARS = 800  # a passage is closed between this and half of it, about 600 in the mean (facts: best for single facts)
+PASSAGE_CHARS = 800  # a passage is closed between half of this and this: about 600 in the mean
 SECTION_CHARS = 200  # a section this long is a passage of its own
 PASSAGE_MAX_CHARS = 1_000  # above it a single vector loses single facts
 MIN_CHUNK_TOKENS = 16  # below it nearly every sentence would be larger than its chunk

@@ -237,7 +237,8 @@ class Ids:
         """What is remembered of an id, or None when it was never given out."""
         with self._connections.reading() as db:
             row = db.conn.execute(
-                "SELECT c.chunk_id, size_tokens, overlap_tokens, c.document_id, d.path, c.live * coalesce(d.live, 0), place, c.digest "
+                "SELECT c.chunk_id, size_tokens, overlap_tokens, c.document_id, d.path, "
+                "c.live * coalesce(d.live, 0), place, c.digest "
                 "FROM chunk_ids c LEFT JOIN document_ids d USING (document_id) WHERE chunk_id = ?",
                 (chunk_id,),
             ).fetchone()

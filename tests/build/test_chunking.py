@@ -166,7 +166,7 @@ def test_a_chunk_ends_at_a_heading_when_it_is_half_full():
 
 
 def test_abbreviations_and_decimals_end_no_sentence():
-    text = "The value of pi, i.e. about 3.14, is used in e.g. geometry and other fields. Then the next sentence begins here."
+    text = "The value of pi, i.e. about 3.14, is used in e.g. geometry and elsewhere. Then the next sentence begins."
     borders = list(cut(text).borders)
 
     assert borders == [0, text.index("Then"), len(text)]

@@ -45,7 +45,8 @@ def die_at(owner, name, after):
     setattr(owner, name, dying)
 
 owner, name, when = where.split(".")
-die_at({"Intake": Intake, "Ids": Ids, "FakeIndex": bench.FakeIndex, "PlainReaders": bench.PlainReaders}[owner], name, when == "after")
+owners = {"Intake": Intake, "Ids": Ids, "FakeIndex": bench.FakeIndex, "PlainReaders": bench.PlainReaders}
+die_at(owners[owner], name, when == "after")
 bench.Bench(home / "docs", home / "state").build(workers=1)
 """
 POINTS = [
