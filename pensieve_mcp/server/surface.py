@@ -84,6 +84,7 @@ class PensieveServer(Server[Any]):
             on_completion=surface.complete,
         )
         self._opening = opening
+        self._explicit = surface.explicit
         self.add_notification_handler(
             "notifications/initialized", types.NotificationParams, surface.watch.greeted
         )
@@ -95,7 +96,7 @@ class PensieveServer(Server[Any]):
         experimental_capabilities: dict[str, dict[str, Any]] | None = None,
         extensions: dict[str, dict[str, Any]] | None = None,
     ) -> InitializationOptions:
-        self.instructions = instructions(self._opening)
+        self.instructions = instructions(self._opening, explicit=self._explicit)
         return super().create_initialization_options(
             notification_options or NotificationOptions(resources_changed=True),
             experimental_capabilities,
@@ -104,7 +105,7 @@ class PensieveServer(Server[Any]):
 
     async def _refresh(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         if ctx.method == "server/discover":
-            self.instructions = instructions(self._opening)
+            self.instructions = instructions(self._opening, explicit=self._explicit)
         return await call_next(ctx)
 
 
@@ -121,8 +122,9 @@ class Surface:
         look_seconds: float = 1.0,
     ) -> None:
         self.opening = opening
-        self._environment = environment
-        self._explicit = explicit
+        # Over HTTP our environment is not the client's: a session named there is somebody else's.
+        self._environment = {} if explicit else environment
+        self.explicit = explicit
         self._structured = structured
         self.workers = Workers()
         self._episodes = Episodes(opening, explicit=explicit)
@@ -160,14 +162,14 @@ class Surface:
     def _tool(self, spell: Spell) -> types.Tool:
         hints = spell.annotations()
         schema = spell.input_schema()
-        if self._explicit:
+        if self.explicit:
             schema = {**schema, "properties": {**schema["properties"], HANDLE_ARGUMENT: EPISODE_PROPERTY}}
         return types.Tool(
             name=spell.name,
             title=hints["title"],
             description=spell.description,
             input_schema=schema,
-            output_schema=output_schema(spell.output_schema(), with_episode=self._explicit)
+            output_schema=output_schema(spell.output_schema(), with_episode=self.explicit)
             if self._structured
             else None,
             annotations=types.ToolAnnotations(
@@ -191,7 +193,7 @@ class Surface:
     async def call_tool(self, ctx: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         self._listed.set()
         arguments = dict(params.arguments or {})
-        handle = arguments.pop(HANDLE_ARGUMENT, None) if self._explicit else None
+        handle = arguments.pop(HANDLE_ARGUMENT, None) if self.explicit else None
         meta = (ctx.params or {}).get("_meta") or {}
         origin = Origin.of(
             meta,
@@ -211,7 +213,7 @@ class Surface:
                 self.opening.first_look(FIRST_BUILD_SECONDS)
             found = self._episodes.of_call(origin, params.name)
             done: CastResult = cast(found.episode, params.name, arguments, host_call_id=origin.call_id)
-            shown = found.episode.handle if self._explicit and not origin.thread else None
+            shown = found.episode.handle if self.explicit and not origin.thread else None
             limit = None if "max_bytes" in arguments else self.opening.answer_bytes()
             return answer(
                 done, structured=self._structured, episode=shown, begun=found.begun, most_bytes=limit

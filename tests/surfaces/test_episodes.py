@@ -108,6 +108,19 @@ async def test_a_handle_nobody_gave_is_refused(serve: Serve, handle: Any) -> Non
     assert result.is_error and "episode" in result.content[0].text
 
 
+async def test_over_http_a_session_in_the_servers_own_environment_means_nothing(serve: Serve) -> None:
+    """The server may have been started from a shell of Claude Code; its clients are others."""
+    surface = serve(explicit=True, host_environment={"CLAUDE_CODE_SESSION_ID": "s1"})
+    async with Client(surface.server) as client:
+        call = {"claudecode/toolUseId": "toolu_1"}
+        handles = {
+            (await client.call_tool("readNote", {}, meta=call)).meta["pensieve/episode"] for _ in range(2)
+        }
+        assert "Pass it as `episode`" in client.instructions and len(client.instructions) < 2_000
+
+    assert len(handles) == 2
+
+
 async def test_an_episode_is_read_by_its_handle(serve: Serve) -> None:
     async with Client(serve(explicit=True).server) as client:
         first = await client.call_tool("plan", {"goal": "find the oil"})

@@ -144,13 +144,13 @@ def test_the_end_of_stdin_ends_the_server(start: Start) -> None:
 
 
 @posix
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_signal_ends_the_server_in_order(start: Start, number: int) -> None:
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP"])
+def test_a_signal_ends_the_server_in_order(start: Start, name: str) -> None:
     server = start()
     say(server, INITIALIZE, INITIALIZED, call(2, "note", {"key": "k", "summary": "s", "content": "c"}))
     hear(server)
     assert "Noted" in text_of(hear(server))
-    server.send_signal(number)
+    server.send_signal(getattr(signal, name))
 
     assert server.wait(timeout=30) == 0
 
