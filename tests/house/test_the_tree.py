@@ -152,6 +152,9 @@ def test_ci_runs_the_test_command_of_the_readme() -> None:
     *_, last = block[1].strip().split(" && ")
 
     assert last in ci.splitlines(), f".ci/run does not run {last!r}"
+    tried = re.search(r"<!-- try command -->\n```[a-z]*\n(.+?)\n```", readme, re.S)
+    assert tried, "README.md marks the command that shows the main job with <!-- try command -->"
+    assert tried[1].strip().split(" && ")[-1] in ci.splitlines(), "CI shows the main job as the README does"
 
 
 def test_the_documented_pages_are_current() -> None:
