@@ -1,0 +1,1 @@
+"""Message dialects of model APIs, read with the exact places of what stands in them. Layer 4; knows no ledger."""

@@ -1,0 +1,27 @@
+"""Which dialect a request is in, by its path."""
+
+from __future__ import annotations
+
+from pensieve_mcp.wire.anthropic import read as read_anthropic
+from pensieve_mcp.wire.conversation import Conversation, Dialect
+from pensieve_mcp.wire.openai import read_chat, read_responses
+
+READERS = {"anthropic": read_anthropic, "responses": read_responses, "chat": read_chat}
+
+
+def dialect_of(path: str) -> Dialect | None:
+    """`…/messages`, `…/responses` or `…/chat/completions`; else None, and the request is none of our business.
+
+    `…/messages/count_tokens` counts as well: what it counts is what would be sent.
+    """
+    path = path.rstrip("/").removesuffix("/count_tokens")
+    if path.endswith("/messages"):
+        return "anthropic"
+    if path.endswith("/chat/completions"):
+        return "chat"
+    return "responses" if path.endswith("/responses") else None
+
+
+def read_request(raw: bytes, dialect: Dialect) -> Conversation:
+    """The conversation in a request's body. Raises Unreadable."""
+    return READERS[dialect](raw)

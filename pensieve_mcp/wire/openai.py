@@ -1,0 +1,189 @@
+"""OpenAI's two dialects. Responses: `input` items, `function_call` and `function_call_output` paired by `call_id`.
+Chat Completions: `messages`, `tool_calls` of the assistant and messages of the role `tool`.
+
+Source: the published API and requests recorded from Codex.
+"""
+
+from __future__ import annotations
+
+from pensieve_mcp.wire.anthropic import content_texts, string_at
+from pensieve_mcp.wire.conversation import Conversation, Item
+from pensieve_mcp.wire.spans import Span, blank, decoded, elements, members, skip, walk_elements, walk_members
+
+RESPONSES_CALLS = {"function_call": "arguments", "custom_tool_call": "input", "local_shell_call": "action"}
+RESPONSES_RESULTS = frozenset({"function_call_output", "custom_tool_call_output", "local_shell_call_output"})
+TEXT_TYPES = ("text", "input_text", "output_text")
+
+
+class _Reader:
+    """What both share: the top of the request."""
+
+    list_key = ""
+
+    def __init__(self, raw: bytes) -> None:
+        self.raw = raw
+        self.text = raw.decode("latin-1")
+        self.items: list[Item] = []
+        self.top: dict[str, Span] = {}
+
+    def _walk(self) -> None:
+        walk_members(self.text, blank(self.text, 0), self._top)
+
+    def _top(self, key: str, start: int) -> int:
+        if key == self.list_key:
+            self.items.clear()
+            if self.text[start : start + 1] == "[":
+                end = walk_elements(self.text, start, self._item)
+            else:
+                end = skip(self.text, start)
+                self.items.append(Item("text", "user", (start, end)))
+        else:
+            end = skip(self.text, start)
+        self.top[key] = (start, end)
+        return end
+
+    def _item(self, start: int) -> int:
+        raise NotImplementedError
+
+    def _string(self, key: str) -> str:
+        return string_at(self.raw, self.top.get(key))
+
+    def _is_true(self, key: str) -> bool:
+        return self.text[slice(*self.top.get(key, (0, 0)))] == "true"
+
+    def _sizes(self) -> dict[str, int]:
+        names = {"instructions": "system", "tools": "tools", self.list_key: "messages"}
+        return {names[key]: b - a for key, (a, b) in self.top.items() if key in names}
+
+
+class _Responses(_Reader):
+    list_key = "input"
+
+    def conversation(self) -> Conversation:
+        self._walk()
+        return Conversation(
+            dialect="responses",
+            raw=self.raw,
+            items=tuple(self.items),
+            model=self._string("model"),
+            stream=self._is_true("stream"),
+            has_server_state=bool(self._string("previous_response_id") or "conversation" in self.top),
+            session=self._string("prompt_cache_key"),
+            parts=self._sizes(),
+        )
+
+    def _item(self, start: int) -> int:
+        if self.text[start : start + 1] != "{":
+            return skip(self.text, start)
+        found, end = members(self.text, start)
+        kind, span = string_at(self.raw, found.get("type")), (start, end)
+        role = string_at(self.raw, found.get("role"))
+        if (arguments := RESPONSES_CALLS.get(kind)) is not None:
+            body = found.get(arguments)
+            self.items.append(
+                Item(
+                    "call",
+                    "assistant",
+                    span,
+                    call_id=string_at(self.raw, found.get("call_id")),
+                    name=string_at(self.raw, found.get("name")) or kind,
+                    namespace=string_at(self.raw, found.get("namespace")),
+                    body=body,
+                    in_string=body is not None and self.text[body[0]] == '"',
+                    is_free=kind == "custom_tool_call",
+                )
+            )
+        elif kind in RESPONSES_RESULTS:
+            body = found.get("output")
+            texts, blocks = content_texts(self.text, self.raw, body, TEXT_TYPES)
+            call_id = string_at(self.raw, found.get("call_id"))
+            self.items.append(
+                Item("result", "tool", span, call_id=call_id, body=body, texts=texts, blocks=blocks)
+            )
+        elif kind == "reasoning":
+            self.items.append(Item("thinking", "assistant", span))
+        elif role:
+            self.items.append(Item("text", role, span))
+        else:
+            self.items.append(Item("other", "assistant" if kind.endswith("_call") else "tool", span))
+        return end
+
+
+class _Chat(_Reader):
+    list_key = "messages"
+
+    def conversation(self) -> Conversation:
+        self._walk()
+        return Conversation(
+            dialect="chat",
+            raw=self.raw,
+            items=tuple(self.items),
+            model=self._string("model"),
+            stream=self._is_true("stream"),
+            session=self._string("prompt_cache_key"),
+            parts=self._sizes(),
+        )
+
+    def _item(self, start: int) -> int:
+        if self.text[start : start + 1] != "{":
+            return skip(self.text, start)
+        found, end = members(self.text, start)
+        role, span = string_at(self.raw, found.get("role")), (start, end)
+        if role == "tool":
+            body = found.get("content")
+            texts, blocks = content_texts(self.text, self.raw, body, TEXT_TYPES)
+            call_id = string_at(self.raw, found.get("tool_call_id"))
+            self.items.append(
+                Item("result", role, span, call_id=call_id, body=body, texts=texts, blocks=blocks)
+            )
+            return end
+        self.items.append(Item("text", role, found.get("content", span)))
+        calls = found.get("tool_calls")
+        if calls is not None and self.text[calls[0]] == "[":
+            for call in elements(self.text, calls[0])[0]:
+                self._call(call)
+        return end
+
+    def _call(self, span: Span) -> None:
+        if self.text[span[0]] != "{":
+            return
+        found, _ = members(self.text, span[0])
+        function = found.get("function") or found.get("custom")
+        if function is None or self.text[function[0]] != "{":
+            return
+        inner, _ = members(self.text, function[0])
+        body = inner.get("arguments") or inner.get("input")
+        self.items.append(
+            Item(
+                "call",
+                "assistant",
+                span,
+                call_id=string_at(self.raw, found.get("id")),
+                name=string_at(self.raw, inner.get("name")),
+                body=body,
+                in_string=body is not None and self.text[body[0]] == '"',
+                is_free="custom" in found,
+            )
+        )
+
+
+def read_responses(raw: bytes) -> Conversation:
+    """The conversation of a Responses request. Raises Unreadable."""
+    return _Responses(raw).conversation()
+
+
+def read_chat(raw: bytes) -> Conversation:
+    """The conversation of a Chat Completions request. Raises Unreadable."""
+    return _Chat(raw).conversation()
+
+
+def arguments_of(conversation: Conversation, item: Item) -> object:
+    """A call's arguments as a value, in any dialect; None where there are none or they are no JSON."""
+    if item.body is None or item.is_free:
+        return None
+    value = decoded(conversation.bytes_of(item.body), item.body[0])
+    return (
+        decoded(value.encode("utf-8", "surrogateescape"))
+        if item.in_string and isinstance(value, str)
+        else value
+    )
