@@ -130,7 +130,8 @@ def tools_long() -> str:
 
 def error_classes() -> list[type[PensieveError]]:
     """All error classes of the package, wherever they are declared; found by name in the source, then imported."""
-    found: dict[str, type[PensieveError]] = {"PensieveError": PensieveError}
+    found: dict[tuple[str, str], type[PensieveError]] = {}
+    names = {"PensieveError"}
     declared: list[tuple[Path, ast.ClassDef]] = []
     for path in sorted(PACKAGE.rglob("*.py")):
         if "library" not in path.parts:
@@ -140,10 +141,14 @@ def error_classes() -> list[type[PensieveError]]:
     while grew:
         grew = False
         for path, node in declared:
+            module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
             bases = {base.id for base in node.bases if isinstance(base, ast.Name)}
-            if node.name not in found and bases & set(found):
-                module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-                found[node.name] = getattr(importlib.import_module(module), node.name)
+            if (module, node.name) in found or not (bases & names or node.name == "PensieveError"):
+                continue
+            cls = getattr(importlib.import_module(module), node.name)
+            if issubclass(cls, PensieveError):  # another class may share an error's name
+                found[module, node.name] = cls
+                names.add(node.name)
                 grew = True
     return sorted(
         found.values(), key=lambda c: (c.__module__ != PensieveError.__module__, len(c.__mro__), c.__name__)
