@@ -58,6 +58,7 @@ COMMIT_SECONDS = 10.0  # then as rarely as a person's patience allows: every com
 COMMIT_CHARS = 64_000_000
 TELL_SECONDS = 0.5
 READ_CHARS = 200_000  # of a stored document at a time
+WRITER_TRIES, WRITER_WAIT_SECONDS = 20, 0.5
 UPGRADE_SLICE_SECONDS = 5.0
 
 
@@ -250,7 +251,8 @@ class _Build:
         self.intake.add_set(self.plan.chunk_set)
         stale = self._stale()
         self._open_index()
-        self._index_pending()
+        if not stale:
+            self._index_pending()
         changes = self._compare()
         if self.cancel():
             return self._end(cancelled=True)
@@ -260,6 +262,9 @@ class _Build:
         if self.cancel():
             return self._end(cancelled=True)
         self._flush()
+        if stale:  # now only what could not be read again is left
+            self._commit()
+            self._index_pending()
         self.store.ensure_chunk_set(self.plan.chunk_set, cancel=self.cancel)
         return self._end(cancelled=self.cancel(), changes=changes)
 
@@ -329,8 +334,8 @@ class _Build:
         try:
             index = self.plan.open_index(folder)
         except IndexMismatch as error:
-            if error.slug != "index_missing" and "encoder" in error.message:
-                raise  # another model was asked for: that costs hours, so a person decides
+            if error.slug != "index_missing" and not error.hint.startswith("Build the index"):
+                raise  # another encoder was asked for: that may cost hours, so a person decides
             index = self._new_index(str(error))
         except StorageError as error:
             if error.slug in ("storage_full", "index_busy", "storage_locked"):
@@ -338,14 +343,29 @@ class _Build:
             index = self._new_index(str(error))
         self.index = index
         published, announced = self.intake.fact("generation"), self.intake.fact("committing")
-        if index.generation not in (published, announced) or (published and not index.generation):
+        stats: dict[str, Any] = getattr(index, "stats", dict)()
+        if index.generation == published and not stats.get("vectors_in_step", True):
+            _close(index)
+            self.index = self._new_index("its words and vectors are not of one commit")
+        elif index.generation not in (published, announced) or (published and not index.generation):
             if index.generation:
                 _close(index)
                 self.index = self._new_index("it belongs to another corpus.db")
             else:
                 self.intake.index_was_lost()
         self.generation = max(published, announced, self.index.generation, time.time_ns() // 1_000_000)
-        self.writer = self.index.writer()
+        self.writer = self._open_writer(self.index)
+
+    def _open_writer(self, index: Indexing) -> IndexWriting:
+        """The writer; a builder that was shut out may need a moment to let go of it."""
+        for _ in range(WRITER_TRIES):
+            try:
+                return index.writer()
+            except StorageError as error:
+                if error.slug != "index_busy" or self.cancel():
+                    raise
+                time.sleep(WRITER_WAIT_SECONDS)
+        return index.writer()
 
     def _new_index(self, why: str) -> Indexing:
         log.warning("The index is built anew: %s", why)
@@ -505,6 +525,7 @@ class _Build:
             )
         roots = [root.root for root in changes.roots if root.state != "partial"]
         self.intake.passed_over((s for s in changes.skipped if s.root in roots), roots)
+        self.intake.keep_roots([root.name for root in self.plan.roots])
         if changes.removed or changes.renamed:
             self._commit()  # what is gone should not be found for as long as the rest takes
 

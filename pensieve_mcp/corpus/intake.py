@@ -215,6 +215,12 @@ class Intake:
                 [(s.path, s.root, s.raw, s.reason, s.detail, s.folder) for s in skipped],
             )
 
+    def keep_roots(self, roots: Sequence[str]) -> None:
+        """Forget what was skipped in roots that are no longer part of the workspace."""
+        with self.writing() as db:
+            marks = ",".join("?" * len(roots))
+            db.conn.execute(f"DELETE FROM skipped WHERE root NOT IN ({marks}) AND root <> ''", list(roots))
+
     def failed(
         self, file: FoundFile, digest: bytes | None, skipped: Skipped, *, extractors: str, seen_ns: int
     ) -> None:

@@ -57,7 +57,9 @@ def guess_language(text: str) -> str:
     total = sum(words.values())
     if total < 5:
         return ""
-    scores = {language: sum(words[word] for word in small) for language, small in _SMALL.items()}
+    scores = {
+        language: sum(words[word] for word in small & words.keys()) for language, small in _SMALL.items()
+    }
     best = max(scores, key=lambda language: scores[language])
     # In prose a fifth to a half of all words are small ones; in code and tables hardly any.
     return best if scores[best] >= max(2, 0.12 * total) else ""

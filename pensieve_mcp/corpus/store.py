@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeVar
 from pensieve_mcp.corpus.ids import Ids
 from pensieve_mcp.corpus.layout import PAGE_CHARS, Layout, page_text, unpack_borders
 from pensieve_mcp.corpus.locate import locate
-from pensieve_mcp.corpus.schema import BASIN
+from pensieve_mcp.corpus.schema import BASIN, fingerprint, why_stale
 from pensieve_mcp.corpus.types import (
     BuildProgress,
     Chunk,
@@ -715,6 +715,12 @@ class CorpusStore:
             # Whoever built has died; what it published stays, the next build goes on from there.
             return replace(progress, state="stale", detail="The last build did not come to its end.")
         return progress
+
+    def why_stale(self, extractors: str) -> str:
+        """What differs from the programs that made the corpus, as a sentence; empty when nothing does."""
+        with self.connections.reading() as db:
+            row = db.conn.execute("SELECT value FROM corpus_facts WHERE name = 'fingerprint'").fetchone()
+        return why_stale(row[0], fingerprint(extractors)) if row is not None else ""
 
     def generation(self) -> int:
         """The generation of the index that was published last."""

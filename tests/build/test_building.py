@@ -227,12 +227,14 @@ def test_a_root_taken_out_of_the_workspace_takes_its_documents_along(bench, tmp_
     other = tmp_path / "other"
     other.mkdir()
     (other / "b.txt").write_text("Goes.")
+    (other / "c.txt").write_text("boom")
     store = bench.store()
     bench.build(store, roots=(*bench.roots(), Root("other", str(other))))
     assert len(store.documents()[0]) == 2
     bench.build(store)
 
     assert [d.path for d in store.documents()[0]] == ["docs/a.txt"]
+    assert store.skipped()[0] == []
 
 
 def test_no_files_is_a_warning(bench):
@@ -331,14 +333,31 @@ def test_a_full_disk_is_told_and_leaves_what_was_published(bench, monkeypatch):
     assert len(store.documents()[0]) == 2 and store.progress().state == "ready"
 
 
+def test_a_rebuild_indexes_what_cannot_be_read_again(bench, tmp_path):
+    bench.write("a.txt", "Here.")
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "b.txt").write_text("On a disk that is away.")
+    roots = (*bench.roots(), Root("other", str(other)))
+    store = bench.store()
+    bench.build(store, roots=roots)
+    other.rename(tmp_path / "away")
+    bench.build(store, roots=roots, rebuild=True)
+
+    assert bench.indexed() == {"docs/a.txt": "Here.", "other/b.txt": "On a disk that is away."}
+
+
 def test_another_chunker_rebuilds_and_says_why(bench, monkeypatch):
     bench.write("a.txt", prose(10))
     store = bench.build()
     bench.readers.read.clear()
+    assert store.why_stale(bench.extractors) == ""
     monkeypatch.setattr("pensieve_mcp.corpus.schema.CHUNKER", "atoms-9")
+    assert "chunker changed from atoms-1 to atoms-9" in store.why_stale(bench.extractors)
     bench.build(store)
 
     assert bench.readers.read == ["a.txt"]
+    assert bench.indexed() == {"docs/a.txt": prose(10)}
     assert any("chunker changed from" in warning for warning in store.progress().warnings)
 
 

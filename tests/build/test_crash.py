@@ -56,7 +56,7 @@ POINTS = [
     ("Intake.put.before", 1),
     ("Intake.put.after", 0),
     ("Intake.put.after", 2),
-    ("FakeIndex.add.after", 3),
+    ("FakeIndex.add.after", 1),
     ("Intake.committing.after", 1),
     ("FakeIndex.commit.before", 1),
     ("FakeIndex.commit.after", 0),
