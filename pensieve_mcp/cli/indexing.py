@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import mimetypes
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pensieve_mcp.workspace import Workspace
 
 MAX_SHOWN_REASONS = 8
+WAIT_SECONDS = 0.5  # between looks at what another process is building
 
 
 @click.command(short_help="Read documents and make them searchable.")
@@ -47,9 +49,16 @@ def index(shell: Shell, paths: tuple[str, ...], as_json: bool) -> None:
 
 
 def build(workspace: Workspace) -> BuildProgress:
-    """Index in this process, with a bar on a terminal."""
+    """Index in this process, with a bar on a terminal. Where another process does so already, wait for it."""
     with bar(f"Indexing {workspace.name}") as tell:
-        return workspace.build_now(progress=tell)
+        progress = workspace.build_now(progress=tell)
+        if progress.state == "building":
+            say(f"{progress.owner or 'Another process'} is indexing {workspace.name}; waiting for it.")
+        while progress.state == "building":
+            tell(progress)
+            time.sleep(WAIT_SECONDS)
+            progress = workspace.build_now(progress=tell)  # the turn is ours once the other is done, or dead
+    return progress
 
 
 def overview(workspace: Workspace, progress: BuildProgress | None = None) -> dict[str, Any]:

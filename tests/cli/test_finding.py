@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from .conftest import Pensieve
+from .conftest import Pensieve, command
 
 
 def test_indexing_says_what_was_read_and_what_was_skipped(pensieve: Pensieve, documents: Path) -> None:
@@ -174,6 +175,17 @@ def test_an_empty_folder_is_a_state_and_says_so(pensieve: Pensieve, tmp_path: Pa
     assert found.code == 0
     assert "Nothing found." in found.err
     assert "No readable document" in found.err or "index" in found.err, "why it is empty"
+
+
+def test_two_runs_at_once_both_end_with_everything_indexed(documents: Path) -> None:
+    """Complaint 8: two runs raced on a unique key. The second waits for the first."""
+    with ThreadPoolExecutor() as pool:
+        runs = [pool.submit(command, documents.parent, "index", documents, "--json") for _ in range(2)]
+        said = [one.result() for one in runs]
+
+    assert [one.code for one in said] == [0, 0], [one.err for one in said]
+    assert [one.data["documents"] for one in said] == [3, 3]
+    assert [one.data["state"] for one in said] == ["ready", "ready"]
 
 
 def test_an_unknown_flag_or_command_is_wrong_usage(pensieve: Pensieve) -> None:
