@@ -24,6 +24,7 @@ from scripted_model import ScriptedModel, conversation_text, tool_names, tool_re
 HOSTS = ("claude", "codex", "opencode", "gemini")
 SERVER_NAME = "pensieve"
 RUN_SECONDS = 240
+TOKEN = "PENSIEVE_TOKEN"
 
 _PLACES = {
     "claude": ("@anthropic-ai/claude-code-*/claude",),
@@ -82,7 +83,9 @@ class Run:
 
 
 def run(host: str, server: list[str], turns: list[list[dict[str, Any]]], environment: dict[str, str]) -> Run:
-    """Let the agent work through the turns with the server configured. `environment` is the server's."""
+    """Let the agent work through the turns with the server configured: a command, or the address of
+    a running one. `environment` is the server's.
+    """
     program = binary(host)
     assert program is not None, f"{host} is not installed"
     with ExitStack() as stack:
@@ -114,13 +117,20 @@ def run(host: str, server: list[str], turns: list[list[dict[str, Any]]], environ
         return Run(host, process.returncode, output, model.turns_taken(), model.done())
 
 
+def over_http(server: list[str]) -> str | None:
+    """The address of a server that runs already, where the command is one."""
+    return server[0] if server[0].startswith("http://") else None
+
+
 PROMPT = "Work through the script."
 
 
 def _claude(
     program: str, url: str, home: Path, work: Path, server: list[str], environment: dict[str, str]
 ) -> tuple[list[str], dict[str, str]]:
-    entry = {"type": "stdio", "command": server[0], "args": server[1:], "env": environment}
+    entry: dict[str, Any] = {"type": "stdio", "command": server[0], "args": server[1:], "env": environment}
+    if served := over_http(server):
+        entry = {"type": "http", "url": served, "headers": {"Authorization": f"Bearer {environment[TOKEN]}"}}
     config = home / "mcp.json"
     config.write_text(json.dumps({"mcpServers": {SERVER_NAME: entry}}))
     argv = [
@@ -145,6 +155,16 @@ def _codex(
 ) -> tuple[list[str], dict[str, str]]:
     folder = home / ".codex"
     folder.mkdir()
+    # No approval is set: the annotations alone must let the tools run.
+    entry = [
+        f"command = {json.dumps(server[0])}",
+        f"args = {json.dumps(server[1:])}",
+        "required = true",
+        f"[mcp_servers.{SERVER_NAME}.env]",
+        *(f"{name} = {json.dumps(value)}" for name, value in environment.items()),
+    ]
+    if served := over_http(server):
+        entry = [f"url = {json.dumps(served)}", f'bearer_token_env_var = "{TOKEN}"', "required = true"]
     lines = [
         'model = "gpt-5.5"',
         'model_provider = "scripted"',
@@ -160,17 +180,14 @@ def _codex(
         'wire_api = "responses"',
         "request_max_retries = 0",
         "stream_max_retries = 0",
-        f"[mcp_servers.{SERVER_NAME}]",  # no approval is set: the annotations alone must let the tools run
-        f"command = {json.dumps(server[0])}",
-        f"args = {json.dumps(server[1:])}",
-        "required = true",
-        f"[mcp_servers.{SERVER_NAME}.env]",
-        *(f"{name} = {json.dumps(value)}" for name, value in environment.items()),
+        f"[mcp_servers.{SERVER_NAME}]",
+        *entry,
     ]
     (folder / "config.toml").write_text("\n".join(lines) + "\n")
     return [program, "exec", "--skip-git-repo-check", "--json", PROMPT], {
         "CODEX_HOME": str(folder),
         "SCRIPTED_KEY": "sk-dummy",
+        TOKEN: environment.get(TOKEN, ""),
     }
 
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -128,3 +130,49 @@ def test_both_messages_carry_the_hosts_own_call_id(host: str, environment: dict[
         for result in ran.results():
             roles = sorted(stored.message.role for stored in workspace.ledger.by_host_call(result["id"]))
             assert roles == ["assistant", "tool"], result["id"]
+
+
+@pytest.fixture
+def address(environment: dict[str, str]) -> Iterator[str]:
+    """Where a server of ours serves streamable HTTP."""
+    environment["PENSIEVE_TOKEN"] = "a token of the tests"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pensieve_mcp.server", "--http", "0"],
+        env={**os.environ, **environment},
+        stderr=subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    try:
+        yield process.stderr.readline().decode().split()[-1]
+    finally:
+        process.terminate()
+        process.wait()
+        process.stderr.close()
+
+
+def episode(results: list[dict[str, Any]]) -> str:
+    found = re.search(r"\nepisode=(\w+) · ", results[0]["text"])
+    assert found, results[0]["text"]
+    return found[1]
+
+
+@hosts
+def test_an_episode_over_http_in_a_real_host(host: str, address: str, environment: dict[str, str]) -> None:
+    """Codex names its thread in each call; Claude Code's model passes the handle that the first result told."""
+    if host not in ("claude", "codex"):
+        pytest.skip(f"{host} is not set up for HTTP here")
+    passed = {"episode": episode} if host == "claude" else {}
+    turns: list[list[dict[str, Any]]] = [
+        [{"tool": "searchEngine", "args": {"keyword": "barrels of oil"}}],
+        [{"tool": "readChunk", "args": {"chunk_id": chunk_id(0), **passed}}],
+        [{"tool": "deleteContext", "args": {"msg_id": message_id(1), **passed}}],
+        [{"tool": "checkBudget", "args": passed}],
+        [{"text": "THE END"}],
+    ]
+    ran = run(host, [address], turns, environment)
+    assert (ran.returncode, ran.done) == (0, True), ran.output[-4_000:]
+    texts = [result["text"] for result in ran.results()]
+
+    assert "Maren Holt used 412 barrels" in texts[1]
+    assert "tokens freed" in texts[2]
+    assert "3 rounds" in texts[3]
