@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
-from pensieve_mcp.corpus.changes import Changes, Known, compare
+from pensieve_mcp.corpus.changes import Changes, Key, Known, rescan
 from pensieve_mcp.corpus.ids import Sighting
 from pensieve_mcp.corpus.intake import FailedBefore, Incoming, Intake, Stored
 from pensieve_mcp.corpus.lease import Lease, LeaseLost
@@ -41,7 +41,7 @@ from pensieve_mcp.corpus.types import (
     Stat,
     Unreadable,
 )
-from pensieve_mcp.corpus.walk import RootState, WalkRules, open_regular, survey
+from pensieve_mcp.corpus.walk import RootState, WalkRules, open_regular
 from pensieve_mcp.errors import IndexMismatch, PensieveError, StorageError
 from pensieve_mcp.index.types import PassageRecord, PassageTexts
 
@@ -224,8 +224,9 @@ class _Build:
         self.commits = 0
         self.last_told = 0.0
         self.warnings: dict[str, None] = {}
-        self.files: dict[int, FoundFile] = {}  # as they are now, by document id
-        self.present: set[tuple[str, bytes]] = set()
+        self.known: dict[Key, Known] = {}  # before the build
+        self.absent: set[Key] = set()  # of those, the paths that are no longer there
+        self.arrived: set[Key] = set()
         self.unlisted: set[str] = set()
 
     def __enter__(self) -> _Build:
@@ -447,10 +448,9 @@ class _Build:
     def _compare(self) -> Changes:
         with self.store.connections.reading() as db:
             rows = db.conn.execute(
-                "SELECT root, raw, document_id, size_bytes, mtime_ns, ctime_ns, inode, digest, path FROM documents"
+                "SELECT root, raw, document_id, size_bytes, mtime_ns, ctime_ns, inode, digest FROM documents"
             ).fetchall()
-        self.files = {r[2]: FoundFile(r[0], r[1], r[8], Stat(r[3], r[4], r[5], int(r[6]))) for r in rows}
-        known = {(r[0], r[1]): Known(r[2], Stat(r[3], r[4], r[5], int(r[6])), r[7]) for r in rows}
+        self.known = {(r[0], r[1]): Known(r[2], Stat(r[3], r[4], r[5], int(r[6])), r[7]) for r in rows}
         names = {root.name for root in self.plan.roots}
         identities = {}
         for name in names:
@@ -458,27 +458,22 @@ class _Build:
             if inode:
                 identities[name] = (int(device), int(inode))
         rules = replace(self.plan.rules, never=(*self.plan.rules.never, str(self.plan.index_folder.parent)))
-        changes = compare(
-            known,
-            survey(self.plan.roots, rules, cancel=self.cancel),
+        changes = rescan(
+            self.known,
+            self.plan.roots,
+            rules,
             scan_started_ns=self.intake.fact("looked_at"),
             hash_file=self._hash,
             verify=self.plan.verify,
             identities=identities,
+            cancel=self.cancel,
         )
         # A root that is no longer part of the workspace takes its documents along.
         for key in [key for key in changes.kept if key[0] not in names]:
             changes.removed[key] = changes.kept.pop(key)
-        for kept in (*changes.touched, *changes.changed):
-            self.files[kept.known.document_id] = kept.file
-        for moved in changes.renamed:
-            self.files[moved.known.document_id] = moved.file
-        unchanged = [self.files[before.document_id] for before in changes.unchanged]
-        self.present = {(f.root, f.raw) for f in unchanged}
-        self.present.update((k.file.root, k.file.raw) for k in (*changes.touched, *changes.changed))
-        self.present.update((a.file.root, a.file.raw) for a in changes.added)
-        self.present.update((r.file.root, r.file.raw) for r in changes.renamed)
-        self.present.update(changes.kept)
+        self.absent = {*changes.removed, *(renamed.old for renamed in changes.renamed)}
+        self.arrived = {(a.file.root, a.file.raw) for a in changes.added}
+        self.arrived.update((r.file.root, r.file.raw) for r in changes.renamed)
         self.unlisted = {root.root for root in changes.roots if root.state not in ("ok", "empty")}
         for root in changes.roots:
             self._warn_of(root)
@@ -541,7 +536,7 @@ class _Build:
                 *(k.known for k in changes.touched),
                 *(r.known for r in changes.renamed),
             ]
-            work += [(self.files[b.document_id], b) for b in settled if b.document_id in again]
+            work += [(self._file_of(b.document_id), b) for b in settled if b.document_id in again]
         failures = {} if self.plan.retry or stale else self.intake.failures()
         added = {(a.file.root, a.file.raw) for a in changes.added}
         self.intake.forget_failures(
@@ -564,12 +559,21 @@ class _Build:
         )
         return work, failures
 
+    def _file_of(self, document_id: int) -> FoundFile:
+        document = self.store.document_by_id(document_id)
+        return FoundFile(document.root, document.raw, document.path, document.stat)
+
     def _outdated(self, stale: bool) -> set[int]:
         """Documents to be read again though their files are the same."""
         current = {part for part in self.plan.extractors.split(";") if "=" not in part}
         with self.store.connections.reading() as db:
-            rows = db.conn.execute("SELECT document_id, extractor FROM documents").fetchall()
-        return {row[0] for row in rows if stale or (current and row[1] not in current)}
+            if stale:
+                return {row[0] for row in db.conn.execute("SELECT document_id FROM documents").fetchall()}
+            used = [row[0] for row in db.conn.execute("SELECT DISTINCT extractor FROM documents")]
+            old = [name for name in used if current and name not in current]
+            marks = ",".join("?" * len(old))
+            rows = db.conn.execute(f"SELECT document_id FROM documents WHERE extractor IN ({marks})", old)
+            return {row[0] for row in rows.fetchall()}
 
     # -- reading ---------------------------------------------------------------------------------------------
 
@@ -706,7 +710,8 @@ class _Build:
         )
 
     def _is_there(self, root: str, raw: bytes) -> bool:
-        return (root, raw) in self.present or root in self.unlisted
+        key = (root, raw)
+        return key in self.arrived or (key in self.known and key not in self.absent) or root in self.unlisted
 
     def _flush(self) -> None:
         """Store the batch, give it to the index's writer, and commit that when it is time."""
