@@ -24,6 +24,7 @@ FLOORS: dict[str, int] = {
     "building": 4,
     "budget": 4,
     "wire": 4,
+    "hosts": 4,
     "workspace": 4,
     "episode": 5,
     "builder": 5,
