@@ -165,30 +165,28 @@ def errors_classes() -> str:
 
 
 def errors_slugs() -> str:
-    """Every slug given where an error is raised, with the class and the file; collected from the source."""
+    """Every slug given where an error is raised, with the class and an example; collected from the source."""
     names = {cls.__name__ for cls in error_classes()}
-    found: dict[str, tuple[set[str], set[str], str]] = {}
+    found: dict[str, tuple[set[str], str]] = {}
     for path in sorted(PACKAGE.rglob("*.py")):
         if "library" in path.parts:
             continue
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        place = path.relative_to(PACKAGE).as_posix()
         for node in ast.walk(tree):
             if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
                 continue
             slug = next((k.value for k in node.keywords if k.arg == "slug"), None)
             if node.func.id in names and isinstance(slug, ast.Constant) and isinstance(slug.value, str):
-                classes, places, _ = found.setdefault(slug.value, (set(), set(), ""))
+                classes, _ = found.setdefault(slug.value, (set(), ""))
                 classes.add(node.func.id)
-                places.add(place)
                 message = node.args[0] if node.args else None
-                if message is not None and not found[slug.value][2]:
-                    found[slug.value] = (classes, places, worded(message))
+                if message is not None and not found[slug.value][1]:
+                    found[slug.value] = (classes, worded(message))
     rows: list[tuple[object, ...]] = [
-        (f"`{slug}`", ", ".join(f"`{c}`" for c in sorted(classes)), example, ", ".join(sorted(places)))
-        for slug, (classes, places, example) in sorted(found.items())
+        (f"`{slug}`", ", ".join(f"`{c}`" for c in sorted(classes)), example)
+        for slug, (classes, example) in sorted(found.items())
     ]
-    return table(("slug", "class", "for example", "raised in"), rows)
+    return table(("slug", "class", "for example"), rows)
 
 
 def worded(node: ast.expr) -> str:
