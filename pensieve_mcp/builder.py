@@ -21,6 +21,7 @@ import queue
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
@@ -38,6 +39,7 @@ WATCH_SECONDS = 2.0
 LAST_WORDS_SECONDS = 10.0  # between the parent's end and ours; then the next build does the rest
 CLOSE_SECONDS = 5.0
 UPGRADE_SECONDS = 60.0
+LEASE_SECONDS = 30.0
 
 
 class Home(Protocol):
@@ -246,6 +248,7 @@ class _Builder:
         def cancel() -> bool:
             return self.stopping.is_set() or not self.waiting.empty()
 
+        began = time.monotonic()
         try:
             done = building.upgrade(
                 workspace.corpus,
@@ -259,8 +262,14 @@ class _Builder:
         except (BackendError, StorageError) as error:
             self._tell("upgrade", slug=error.slug, message=error.message, hint=error.hint)
             return False
-        # Not done and nobody called: another process builds. It will go on with the vectors itself.
-        return not done and cancel()
+        if done:
+            return False
+        if time.monotonic() - began < 1.0 and not cancel():
+            # Another process has the lease: ask again in a while, unless a command comes first.
+            ends = time.monotonic() + LEASE_SECONDS
+            while time.monotonic() < ends and not cancel():
+                self.stopping.wait(0.5)
+        return True
 
     def _build(self, workspace: Any, command: Mapping[str, Any]) -> None:
         chunk_set = ChunkSet(int(command.get("chunk_size", 1_000)), int(command.get("overlap", 0)))

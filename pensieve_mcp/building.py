@@ -301,6 +301,8 @@ class _Build:
             count = db.conn.execute("SELECT count(*) FROM documents").fetchone()[0]
         if not count:
             self.warnings["No document was found; pensieve skipped lists what was passed over."] = None
+        assert self.index is not None
+        self.state = _upgraded(self.state, self.index)
         return self._tell(
             state="ready" if count else "empty", documents_done=count, documents_total=count, detail=""
         )
