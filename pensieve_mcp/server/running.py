@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pensieve_mcp.errors import PensieveError
 from pensieve_mcp.server.options import Options, read
@@ -79,8 +79,20 @@ def _serve_stdio(surface: Surface) -> int:
     from mcp.server.stdio import stdio_server
 
     async def serve() -> None:
-        async with stdio_server() as (incoming, outgoing):
-            await surface.server.run(incoming, outgoing, surface.server.create_initialization_options())
+        send, relayed = anyio.create_memory_object_stream[Any](0)
+
+        async def relay(incoming: Any) -> None:
+            """Pass messages on; the end of the input only when what was asked before it is answered."""
+            async with send:
+                async for message in incoming:
+                    await send.send(message)
+                with anyio.move_on_after(SETTLE_SECONDS):
+                    await surface.quiet()
+
+        async with stdio_server() as (incoming, outgoing), anyio.create_task_group() as group:
+            group.start_soon(relay, incoming)
+            await surface.server.run(relayed, outgoing, surface.server.create_initialization_options())
+            group.cancel_scope.cancel()
 
     try:
         anyio.run(serve)

@@ -40,6 +40,7 @@ log = logging.getLogger(__name__)
 SERVER_NAME = "pensieve"
 PROGRESS_SECONDS = 0.5
 QUIET_SECONDS = 5.0  # a client that lists no tools: begin without it
+QUIET_CHECK_SECONDS = 0.05  # long enough for an answer to be written after its call is done
 SETTLE_SECONDS = 0.3  # after the tools were listed: the answer leaves first
 SESSION_HEADER = "mcp-session-id"
 STATELESS_VERSION = "2026-07-28"
@@ -134,6 +135,7 @@ class Surface:
         self._book = spellbook()
         self._tools = [self._tool(spell) for spell in self._book.values()]
         self._listed = anyio.Event()
+        self._answering = 0
         self.server = PensieveServer(opening, self)
 
     # -- life -----------------------------------------------------------------------------------------------------
@@ -156,6 +158,12 @@ class Surface:
             await self._listed.wait()
             await anyio.sleep(SETTLE_SECONDS)
         await anyio.to_thread.run_sync(self.opening.begin, abandon_on_cancel=True)
+
+    async def quiet(self) -> None:
+        """Wait until no call is being answered, those included that arrived just now."""
+        await anyio.sleep(QUIET_CHECK_SECONDS)
+        while self._answering:
+            await anyio.sleep(QUIET_CHECK_SECONDS)
 
     # -- tools ----------------------------------------------------------------------------------------------------
 
@@ -191,6 +199,13 @@ class Surface:
         return types.ListToolsResult(tools=self._tools)
 
     async def call_tool(self, ctx: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+        self._answering += 1
+        try:
+            return await self._call(ctx, params)
+        finally:
+            self._answering -= 1
+
+    async def _call(self, ctx: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         self._listed.set()
         arguments = dict(params.arguments or {})
         handle = arguments.pop(HANDLE_ARGUMENT, None) if self.explicit else None

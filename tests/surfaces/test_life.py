@@ -107,8 +107,11 @@ def alive(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    stat = Path(f"/proc/{pid}/stat")
-    return not (stat.exists() and stat.read_text().rpartition(")")[2].split()[0] == "Z")
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:  # another system, or gone between the two looks
+        return not Path("/proc/self/stat").exists()
+    return state != "Z"
 
 
 def test_the_first_answers_wait_for_nothing_heavy(start: Start) -> None:
@@ -141,6 +144,17 @@ def test_the_end_of_stdin_ends_the_server(start: Start) -> None:
     server.stdin.close()
 
     assert server.wait(timeout=30) == 0
+
+
+def test_calls_that_were_piped_in_are_answered_before_the_end(start: Start) -> None:
+    """As from a shell: some lines, then the end of the input."""
+    server = start()
+    lines = [INITIALIZE, INITIALIZED, call(2, "note", {"key": "k", "summary": "s", "content": "c"})]
+    out, _ = server.communicate(b"".join(json.dumps(line).encode() + b"\n" for line in lines), timeout=60)
+    answers = {message.get("id"): message for message in map(json.loads, out.splitlines())}
+
+    assert server.returncode == 0
+    assert "Noted" in text_of(answers[2])
 
 
 @posix
