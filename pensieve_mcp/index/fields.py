@@ -43,6 +43,8 @@ _PART = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
 _MARK_GATE = re.compile(r"[#@$%+=_/&]|\w[.:\-]\w")
 _MARK = re.compile(r"[#@$]\w[\w\-]*|\w+(?:[.@:/=+\-_&]\w+){1,7}|\w+(?:\+\+|[#%])")
 
+_AROUND = ".,;:!?\"'()[]{}<>*`“”‘’«»„…—–"  # stands beside words and is part of no mark there
+
 # Signs inside words that writers set or leave out at will: soft hyphen, combining accents left after
 # composing, Hebrew points, Arabic vowels and tatweel, Indic viramas and nuktas (else they split the word).
 _DROPPED = re.compile(
@@ -80,8 +82,9 @@ def fold_literal(text: str) -> str:
 def values(text: str) -> Values:
     """The field values of a passage or a question."""
     text = fold(text)
+    odd = oddities(text)
     if text.isascii():
-        return Values(body=text, parts=parts(text), marks=marks(text))
+        return Values(body=text, parts=parts(odd), marks=marks(odd))
     runs = grams(text)
     spaced = _RUN.sub(" ", text) if runs else text
     world = _WORLD.search(spaced) is not None
@@ -90,8 +93,8 @@ def values(text: str) -> Values:
         world=spaced if world else "",
         prefix=prefixes(spaced) if LATIN_BEYOND_ASCII.search(spaced) else "",
         grams=runs,
-        parts=parts(spaced),
-        marks=marks(spaced),
+        parts=parts(oddities(spaced) if runs else odd),
+        marks=marks(oddities(spaced) if runs else odd),
     )
 
 
@@ -133,6 +136,20 @@ def grams(text: str) -> str:
         found += several
         found += single
     return " ".join(found)
+
+
+def oddities(text: str) -> str:
+    """The words that could be identifiers or hold signs, parted by blanks.
+
+    Neither `parts` nor `marks` looks across white space, so they find in these words what they find in the whole
+    text; plain words, nearly all of prose, are passed over at the price of a few string methods.
+    """
+    odd = []
+    for word in text.split():
+        bare = word.strip(_AROUND)
+        if not bare.isalpha() or not (bare.islower() or bare[1:].islower() or len(bare) == 1):
+            odd.append(word)
+    return " ".join(odd)
 
 
 def parts(text: str) -> str:
