@@ -11,7 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 LEXICAL_WEIGHT_STATIC = 0.8  # beside vectors of the static table
-LEXICAL_WEIGHT_TRUE = 0.6  # beside vectors of MiniLM
+# Beside vectors of MiniLM. Over ten English sets 0.5 and 0.6 are equal (.567, .569); with windows, 0.5 is better
+# on code (.762 to .724) and on single facts in long documents (.547 to .531), a little worse on short sentences.
+LEXICAL_WEIGHT_TRUE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
