@@ -7,8 +7,9 @@ results pass by us. A host that is not behind the gateway keeps what was deleted
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal
 
 from pensieve_mcp.ledger.events import Entry, Transcript
 from pensieve_mcp.settings import Settings
@@ -34,6 +35,43 @@ class Budget:
     @property
     def used_percent(self) -> int:
         return round(100 * self.used / max(1, self.window))
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """What the gateway last saw of a conversation; it stands in the episode's `extra` under `gateway`.
+
+    Sizes in tokens, the provider's where it told them (`is_real`), else estimated from bytes.
+    """
+
+    at: float  # seconds since 1970
+    policy: str = "batched"
+    window: int = 200_000
+    prompt: int = 0
+    answer: int = 0
+    peak: int = 0
+    is_real: bool = False
+    requests: int = 0
+    saved: int = 0  # not sent, added up over all requests
+    waiting: int = 0  # deleted, not yet taken out
+    why: str = ""  # the last decision
+    present: str = ""  # handles in the last request, as a msg_id names them
+    last_number: int = 0  # the highest m id in it
+
+    def to_extra(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_extra(cls, extra: Mapping[str, object]) -> Sighting | None:
+        """None where no gateway was there, or a newer one wrote what this version does not know."""
+        found = extra.get("gateway")
+        if not isinstance(found, dict):
+            return None
+        known = {f.name for f in fields(cls)}
+        try:
+            return cls(**{name: value for name, value in found.items() if name in known})
+        except TypeError:
+            return None
 
 
 def budget_of(

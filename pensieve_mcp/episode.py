@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import re
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from pensieve_mcp.budget import Budget, Sight, budget_of
+from pensieve_mcp.budget import Budget, Sight, Sighting, budget_of
 from pensieve_mcp.errors import Miscast, NoSuchChunk, NoSuchDocument
+from pensieve_mcp.handles import parse_message_ids
 from pensieve_mcp.ledger.events import Event, Message, Said, Transcript
 from pensieve_mcp.tokens import count_tokens
 
@@ -26,6 +28,10 @@ if TYPE_CHECKING:
 Physical = Literal["yes", "pending", "next_compaction", "no"]
 
 _CHUNK_HANDLE = re.compile(r"[cC]?(\d{1,15})\Z")
+
+_BEGAN = time.time()  # of this process, hence of this stretch of a host's session
+SIGHT_SECONDS = 30.0  # a host may ask its model before it starts the server
+SIGHT_MESSAGES = 32  # of ours in one turn of a model, calls and results; without a gateway between they go on
 
 RECENT_READS = 8  # chunks in which a quote without a place is looked for first
 
@@ -72,12 +78,58 @@ class Episode:
         return self.workspace.ledger.transcript(self.episode_id)
 
     def budget(self) -> Budget:
-        return budget_of(
-            self.transcript(),
-            self.settings,
-            sees=self._sees,
-            physical=self._physical in ("yes", "pending"),
-            overhead_tokens=self._overhead_tokens,
+        """Behind the gateway the conversation's real size against the host's window, elsewhere what we see."""
+        transcript = self.transcript()
+        seen = self.sighting(transcript)
+        if seen is None:
+            return budget_of(
+                transcript,
+                self.settings,
+                sees=self._sees,
+                physical=self._physical in ("yes", "pending"),
+                overhead_tokens=self._overhead_tokens,
+            )
+        later = sum(
+            e.message.tokens
+            for e in transcript.entries
+            if e.message.handle is None and e.message.number > seen.last_number and not e.forgotten
+        )
+        real = seen.prompt + seen.answer + later
+        budget = budget_of(
+            transcript,
+            replace(self.settings, window_tokens=max(seen.window, self.settings.reserve_tokens + 512)),
+            sees="conversation",
+            physical=True,
+            overhead_tokens=real - transcript.visible_tokens,
+        )
+        return replace(budget, peak=max(seen.peak, real))
+
+    def sighting(self, transcript: Transcript | None = None) -> Sighting | None:
+        """What the gateway saw of this conversation, if it stands between the host and its model now.
+
+        It must have been seen since this process began, and not so many messages ago that a turn of the model
+        passed by it unseen. Nothing else is asked, no configuration either.
+        """
+        if self._physical != "no" or self._sees == "conversation":
+            return None  # the own loop knows better
+        seen = Sighting.from_extra(self.workspace.ledger.extra(self.episode_id))
+        if seen is None or seen.at < _BEGAN - SIGHT_SECONDS:
+            return None
+        ours = [e.message for e in (transcript or self.transcript()).entries if e.message.handle is None]
+        if len(ours) > SIGHT_MESSAGES:
+            long_ago = self.workspace.ledger.find(ours[-SIGHT_MESSAGES - 1].number)
+            if long_ago.at > seen.at:
+                return None
+        return seen
+
+    def stands_in_prompt(self, message: Message) -> bool:
+        """Whether the host's last request held this message, whole, as far as the gateway saw."""
+        seen = self.sighting()
+        if seen is None or not seen.present:
+            return False
+        refs = parse_message_ids(seen.present)
+        return any(
+            ref.host == message.handle if message.handle else ref.number == message.number for ref in refs
         )
 
     def content(self, number: int) -> str:
@@ -86,7 +138,10 @@ class Episode:
         return self.workspace.ledger.content(transcript.entries[transcript.by_number[number]].message)
 
     def physical(self) -> Physical:
-        return self._physical
+        seen = self.sighting()
+        if seen is None:
+            return self._physical
+        return "yes" if seen.policy == "eager" else "pending"
 
     def physical_advice(self) -> str:
         return "Only a compaction, a fresh window or a subagent drops them there."
@@ -94,11 +149,15 @@ class Episode:
     def advice(self, left: int) -> str:
         """The calm line above the threshold, else nothing. Never urgent: urgent words make models prune for
         its own sake."""
-        used = self.settings.window_tokens - self.settings.reserve_tokens - left
-        if used * 100 < self.settings.advise_percent * self.settings.window_tokens:
+        seen = self.sighting()
+        window = self.settings.window_tokens if seen is None else seen.window
+        used = window - self.settings.reserve_tokens - left
+        if used * 100 < self.settings.advise_percent * window:
             return ""
-        return f"[{used * 100 // self.settings.window_tokens} % of the window is used. Note what "
-        "matters from earlier reads, then deleteContext them.]"
+        return (
+            f"[{used * 100 // window} % of the window is used. "
+            "Note what matters from earlier reads, then deleteContext them.]"
+        )
 
     # -- recording -----------------------------------------------------------------------------------------
 
@@ -119,8 +178,10 @@ class Episode:
         chunk_ids: tuple[int, ...],
         is_error: bool,
         host_call_id: str | None,
+        thought: str = "",
     ) -> None:
-        """Write a call and its result into the ledger, in one transaction."""
+        """Write a call and its result into the ledger, in one transaction. `thought` is what was said with the call,
+        where the door hears it."""
         contents = {}
         said: list[Event] = []
         for place, role, body in ((call_number, "assistant", call_text), (number, "tool", text)):
@@ -133,13 +194,14 @@ class Episode:
                         number=place,
                         role="tool" if result else "assistant",
                         tool=tool,
-                        tokens=count_tokens(body),
+                        tokens=count_tokens(body) + (0 if result else count_tokens(thought)),
                         digest=digest,
                         label=label if result else "",
                         invoking=call_number if result else None,
                         host_call_id=host_call_id,
                         is_error=is_error and result,
                         chunk_ids=chunk_ids if result else (),
+                        kept_thought="" if result else thought,
                     )
                 )
             )

@@ -94,6 +94,37 @@ class Settings:
         "Wording of stubs and results: ours, or published for the paper's trained weights.",
         choices=("ours", "published"),
     )
+    gateway_policy: str = _setting(
+        "batched",
+        "When the gateway takes deleted text out of the prompt: eager (at once), batched (when it pays), "
+        "threshold (when the prompt or what waits is large).",
+        choices=("eager", "batched", "threshold"),
+    )
+    gateway_cached_percent: int = _setting(
+        10, "Price of a token read from the provider's cache, as a share of a fresh one.", minimum=0
+    )
+    gateway_written_percent: int = _setting(
+        125, "Price of a token written into the provider's cache, as a share of a fresh one.", minimum=0
+    )
+    gateway_horizon: int = _setting(
+        20, "Further requests of a conversation that the gateway counts a saving for.", minimum=0
+    )
+    gateway_window_tokens: int = _setting(
+        200_000, "Window of the host's model; behind the gateway checkBudget counts against it.", minimum=512
+    )
+    gateway_pressure_percent: int = _setting(
+        60, "Share of that window from which on deletions are applied whatever they cost.", minimum=1
+    )
+    gateway_least_tokens: int = _setting(
+        20_000,
+        "With the policy threshold: deleted tokens that must wait before they are taken out.",
+        minimum=0,
+    )
+    gateway_handle_tokens: int = _setting(
+        500,
+        "Size from which results of the host's own tools get a handle, so that they can be deleted.",
+        minimum=1,
+    )
 
 
 @dataclass(frozen=True, slots=True)

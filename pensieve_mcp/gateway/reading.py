@@ -8,13 +8,14 @@ there: `m` ids come from the head of our own results, `h` ids from the host's ca
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pensieve_mcp.errors import Miscast, PensieveError
 from pensieve_mcp.handles import parse_message_ids
 from pensieve_mcp.ledger.events import Event, Forgot, Message, Pinned, Recalled, Said
 from pensieve_mcp.ledger.parts import split_parts
+from pensieve_mcp.ledger.store import HOST_HANDLE_DIGITS, host_handle
 from pensieve_mcp.tokens import count_tokens
 from pensieve_mcp.wire.conversation import Conversation, Item
 from pensieve_mcp.wire.names import own_tool
@@ -52,13 +53,11 @@ _LABEL_KEYS = (
 @dataclass(frozen=True, slots=True)
 class Facts:
     """What the request itself does not say. `servers` are the names our server is configured under, `tools` its
-    tools. `handle_of` gives the `h…` name of a host's call id; `number_of` the number of a result of ours
-    whose handle line the host did not pass on, or None.
+    tools. `number_of` gives the number of a result of ours whose handle line the host did not pass on, or None.
     """
 
     servers: frozenset[str]
     tools: frozenset[str]
-    handle_of: Callable[[str], str]
     number_of: Callable[[str], int | None] = lambda call_id: None
 
 
@@ -193,8 +192,8 @@ class _Teller:
         return call.body is not None and b"[pensieve: " in self._conversation.bytes_of(call.body)[:60]
 
     def _host_result(self, place: int, item: Item, call: Item) -> None:
-        handle = self._facts.handle_of(item.call_id)
-        if handle in self._by_handle:
+        handle = self._new_handle(item.call_id)
+        if handle is None:
             return
         number = HOST_NUMBERS + place
         message = Message(
@@ -210,6 +209,18 @@ class _Teller:
         )
         self._by_handle[handle] = number
         self._say(Known(place, item, message, is_ours=False, is_stub=self._begins_with_stub(item)))
+
+    def _new_handle(self, call_id: str) -> str | None:
+        """From the call id alone; longer where an earlier result of this conversation has that name already, so
+        that a name never changes while the conversation grows. None for a second result of one call.
+        """
+        for digits in range(HOST_HANDLE_DIGITS, 33):
+            handle = host_handle(call_id, digits)
+            if handle not in self._by_handle:
+                return handle
+            if self._story.known[self._by_handle[handle]].message.host_call_id == call_id:
+                return None
+        return None
 
     def _label(self, call: Item) -> str:
         try:
@@ -283,22 +294,3 @@ def part_borders(text: str) -> list[int]:
     for part in split_parts(text):
         borders.append(borders[-1] + len(part))
     return borders
-
-
-def local_handles(taken: Mapping[str, str] | None = None) -> Callable[[str], str]:
-    """Handles without a ledger: from the call id alone, longer where two of one process would be the same."""
-    from pensieve_mcp.ledger.store import host_handle
-
-    given: dict[str, str] = dict(taken or {})
-    owners = {handle: call_id for call_id, handle in given.items()}
-
-    def handle_of(call_id: str) -> str:
-        if call_id not in given:
-            for digits in range(4, 33):
-                handle = host_handle(call_id, digits)
-                if owners.setdefault(handle, call_id) == call_id:
-                    given[call_id] = handle
-                    break
-        return given.get(call_id, host_handle(call_id, 32))
-
-    return handle_of

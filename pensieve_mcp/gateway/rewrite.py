@@ -37,7 +37,7 @@ class Standing:
     tool: str
     label: str
     tokens: int
-    state: str  # whole, forgotten, waiting (forgotten, not yet applied), in part
+    state: str  # whole, forgotten, waiting (forgotten, not yet applied), in part, gone (a stub when it came)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +63,7 @@ class Report:
     model: str = ""
     session: str = ""
     items: int = 0
+    has_tools: bool = False  # without tools it is a host's side errand (a title, a summary), no turn
     messages: tuple[Standing, ...] = ()
     host_results: tuple[HostResult, ...] = ()
     stubbed: int = 0
@@ -146,7 +147,7 @@ class _Rewriting:
                     continue
                 self._states[entry.message.number] = "waiting"
             elif known.is_stub:
-                self._states[entry.message.number] = "forgotten"
+                self._states[entry.message.number] = "gone"
             if not entry.forgotten and entry.forgotten_parts and not known.is_stub:
                 saved += self._stub_parts(known, entry)
             if not known.is_ours and not known.is_stub:
@@ -367,6 +368,7 @@ class _Rewriting:
             model=self._conversation.model,
             session=self._conversation.session,
             items=len(self._conversation.items),
+            has_tools=self._conversation.parts.get("tools", 0) > 2,
             messages=standing,
             host_results=tuple(self._host.values()),
             stubbed=sum(state == "forgotten" for state in self._states.values()),

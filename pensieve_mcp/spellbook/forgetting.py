@@ -66,19 +66,17 @@ def delete_context(episode: Episode, args: DeleteArgs) -> Outcome:
     if not doomed and not parts:
         if pinned:
             raise Miscast(
-                f"{handles([e.message.number for e in pinned])} is pinned.",
+                f"{_names(pinned)} is pinned.",
                 hint="Unpin first: deleteContext(msg_id, pin=false).",
                 slug="pinned",
             )
         if fixed:
             raise Miscast(
-                f"{handles([e.message.number for e in fixed])} is what the user said, which is never deleted.",
+                f"{_names(fixed)} is what the user said, which is never deleted.",
                 hint="Delete results and calls.",
                 slug="not_deletable",
             )
-        return _outcome(
-            episode, [], 0, [f"{handles([e.message.number for e in already])} was deleted before."]
-        )
+        return _outcome(episode, [], 0, [f"{_names(already)} was deleted before."])
     unnoted = [
         e
         for e in doomed
@@ -101,12 +99,9 @@ def delete_context(episode: Episode, args: DeleteArgs) -> Outcome:
     )
     freed = max(0, transcript.visible_tokens - episode.transcript().visible_tokens)
     if pinned:
-        lines.append(f"Kept, since pinned: {handles([e.message.number for e in pinned])}.")
+        lines.append(f"Kept, since pinned: {_names(pinned)}.")
     if unnoted:
-        lines.append(
-            f"Nothing was noted since {handles([e.message.number for e in unnoted])} was read; "
-            "restoreContext brings it back."
-        )
+        lines.append(f"Nothing was noted since {_names(unnoted)} was read; restoreContext brings it back.")
     shown = [
         DeletedLine(
             msg_id=str(e.message.handle or f"m{e.message.number}"),
@@ -117,7 +112,9 @@ def delete_context(episode: Episode, args: DeleteArgs) -> Outcome:
     ]
     shown += [
         DeletedLine(
-            msg_id=f"m{number}.{part}", role="tool", tokens=part_tokens(episode.content(number), part)
+            msg_id=f"{_name(_entry(transcript, number))}.{part}",
+            role="tool",
+            tokens=part_tokens(episode.content(number), part),
         )
         for number, part in parts
     ]
@@ -132,6 +129,12 @@ def _outcome(episode: Episode, deleted: list[DeletedLine], freed: int, lines: li
             f" and {len(deleted) - 12} more" if len(deleted) > 12 else ""
         )
         lines.insert(0, f"Deleted {names}: {freed:,} tokens freed.")
+        if physical == "pending":
+            seen = episode.sighting()
+            lines.append(
+                "The gateway takes it out of the prompt when that pays"
+                f"{f' (policy {seen.policy})' if seen else ''}; restoreContext brings it back."
+            )
         if physical == "no":
             lines.append(
                 f"In our record only: the host's prompt still holds {still:,} deleted tokens. "
@@ -161,9 +164,9 @@ def _pin(episode: Episode, pin: bool, entries: list[Entry]) -> Outcome:
             freed_tokens=0,
             physical=episode.physical(),
             still_in_prompt_tokens=episode.budget().still_in_prompt,
-            pinned=[f"m{n}" for n in numbers] if pin else [],
+            pinned=[_name(e) for e in entries] if pin else [],
         ),
-        f"{'Pinned' if pin else 'Unpinned'} {handles(numbers)}.",
+        f"{'Pinned' if pin else 'Unpinned'} {_names(entries)}.",
         label="receipt of a pin",
     )
 
@@ -203,14 +206,22 @@ def restore_context(episode: Episode, args: RestoreArgs) -> Outcome:
     )
     if hidden:
         episode.append([Recalled(hidden)])
-    if episode.physical() == "yes":
+    shown = _names([_entry(transcript, n) for n in numbers])
+    behind_gateway = episode.sighting() is not None
+    if (
+        all(episode.stands_in_prompt(_entry(transcript, n).message) for n in numbers)
+        if behind_gateway
+        else episode.physical() == "yes"
+    ):
         restored = [
-            RestoredLine(msg_id=f"m{n}", tokens=_entry(transcript, n).message.tokens, content="")
+            RestoredLine(
+                msg_id=_name(_entry(transcript, n)), tokens=_entry(transcript, n).message.tokens, content=""
+            )
             for n in numbers
         ]
         return Outcome(
             RestoreResult(status="success", restored=restored, next_offset=None),
-            f"Restored {handles(numbers)} in its old place.",
+            f"Restored {shown} in its old place.",
             label="receipt of a restoration",
         )
     lines: list[str] = []
@@ -222,29 +233,30 @@ def restore_context(episode: Episode, args: RestoreArgs) -> Outcome:
         begin = args.offset if place == 0 else 0
         if begin and begin >= len(content):
             raise Miscast(
-                f"offset is {begin:,}, but m{number} has {len(content):,} characters.",
+                f"offset is {begin:,}, but {_name(_entry(transcript, number))} has {len(content):,} characters.",
                 hint="Leave offset out to read from its start.",
                 slug="bad_argument",
             )
-        head = f"[m{number}]" if len(numbers) > 1 else ""
+        name = _name(_entry(transcript, number))
+        head = f"[{name}]" if len(numbers) > 1 else ""
         taken = cut_to_bytes(
             content[begin:], room - sum(len(line.encode()) + 1 for line in lines) - len(head)
         )
         lines.append(f"{head}\n{content[begin : begin + taken]}" if head else content[begin : begin + taken])
         restored.append(
             RestoredLine(
-                msg_id=f"m{number}",
+                msg_id=name,
                 tokens=_entry(transcript, number).message.tokens,
                 content=content[begin : begin + taken],
             )
         )
         if begin + taken < len(content):
             next_offset = begin + taken
-            rest = [n for n in numbers[place + 1 :]]
+            rest = [_entry(transcript, n) for n in numbers[place + 1 :]]
             lines.append(
                 f"[{len(content) - next_offset:,} more characters: "
-                f"restoreContext(msg_id='m{number}', offset={next_offset})"
-                + (f"; then {handles(rest)}" if rest else "")
+                f"restoreContext(msg_id='{name}', offset={next_offset})"
+                + (f"; then {_names(rest)}" if rest else "")
                 + "]"
             )
             break
@@ -253,8 +265,21 @@ def restore_context(episode: Episode, args: RestoreArgs) -> Outcome:
             status="success" if hidden else "not_deleted", restored=restored, next_offset=next_offset
         ),
         listing(lines),
-        facts=(f"{handles(numbers)} restored",),
-        label=f"{handles(numbers)} restored",
+        facts=(f"{shown} restored",),
+        label=f"{shown} restored",
+    )
+
+
+def _name(entry: Entry) -> str:
+    """The handle a model knows it by."""
+    return entry.message.handle or f"m{entry.message.number}"
+
+
+def _names(entries: list[Entry]) -> str:
+    hosts = [_name(e) for e in entries if e.message.handle]
+    ours = [e.message.number for e in entries if not e.message.handle]
+    return ", ".join([*([handles(ours)] if ours else []), *hosts[:8]]) + (
+        f" and {len(hosts) - 8} more" if len(hosts) > 8 else ""
     )
 
 
@@ -274,10 +299,12 @@ def _resolve(
             if ref.host not in hosts:
                 raise NoSuchMessage(
                     f"There is no message {ref.host} in this episode.",
-                    hint="Handles beginning with h are given by the gateway; use the m handles at the head of results.",
+                    hint="Handles beginning with h are given by the gateway; use the handles at the head of results.",
                 )
             entry = hosts[ref.host]
-        elif ref.number in transcript.by_number:
+        elif (
+            ref.number in transcript.by_number and _entry(transcript, ref.number).message.handle is None
+        ):  # a host's result has a number in the ledger, too, which nobody was told
             entry = _entry(transcript, ref.number)
         elif ref.from_range:
             continue
@@ -291,8 +318,8 @@ def _resolve(
             total = part_count(episode.content(entry.message.number))
             if not 1 <= ref.part <= total:
                 raise NoSuchMessage(
-                    f"m{entry.message.number} has {total} parts, not a part {ref.part}.",
-                    hint=f"Write m{entry.message.number}.1 to m{entry.message.number}.{total}.",
+                    f"{_name(entry)} has {total} parts, not a part {ref.part}.",
+                    hint=f"Write {_name(entry)}.1 to {_name(entry)}.{total}.",
                 )
             parts.append((entry.message.number, ref.part))
     if not entries and not parts:
@@ -303,7 +330,7 @@ def _resolve(
 
 
 def _what_there_is(transcript: Transcript) -> str:
-    results = [e.message.number for e in transcript.entries if e.message.role == "tool" and not e.forgotten]
+    results = [e for e in transcript.entries if e.message.role == "tool" and not e.forgotten]
     if not results:
         return "There is nothing to delete yet."
-    return f"Results that can be deleted: {handles(results[-40:])}."
+    return f"Results that can be deleted: {_names(results[-40:])}."

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from pensieve_mcp.budget import heaviest
+from pensieve_mcp.budget import Sighting, heaviest
 from pensieve_mcp.corpus.types import ChunkSet
 from pensieve_mcp.errors import Miscast, NoSuchDocument
+from pensieve_mcp.ledger.stubs import handle_of
 from pensieve_mcp.spellbook.registry import Args, Outcome, Result, spell
 from pensieve_mcp.spellbook.wording import bytes_of, count, listing, one_line, shares
 
@@ -219,6 +220,19 @@ class BudgetResult(Result):
     notes: list[str]
 
 
+def gateway_line(seen: Sighting) -> str:
+    """How real the figures are, and why deletions wait or do not."""
+    told = "the provider's count" if seen.is_real else "estimated from its size"
+    line = (
+        f"The whole conversation is seen by the gateway: its last prompt was {seen.prompt:,} tokens ({told})."
+    )
+    if seen.saved:
+        line += f" {seen.saved:,} tokens were not sent in {count(seen.requests, 'request')}."
+    if seen.waiting:
+        line += f" {seen.waiting:,} deleted tokens wait (policy {seen.policy}): {seen.why}."
+    return line
+
+
 @spell("checkBudget", BudgetArgs, BudgetResult, stage="look", reads_only=True, title="Check the budget")
 def check_budget(episode: Episode, args: BudgetArgs) -> Outcome:
     """Tokens and rounds used and left, the heaviest messages to delete, and the keys of all notes."""
@@ -233,6 +247,8 @@ def check_budget(episode: Episode, args: BudgetArgs) -> Outcome:
         lines.append(
             "Counted is this server's own traffic; the rest of the conversation is not seen from here."
         )
+    if (seen := episode.sighting()) is not None:
+        lines.append(gateway_line(seen))
     if budget.still_in_prompt:
         lines.append(
             f"{budget.still_in_prompt:,} deleted tokens still stand in the host's prompt: {episode.physical_advice()}"
@@ -241,10 +257,8 @@ def check_budget(episode: Episode, args: BudgetArgs) -> Outcome:
         lines.append(
             "Heaviest: "
             + ", ".join(
-                f"m{e.message.number} {e.message.tool} {e.message.label} {e.message.tokens:,}".replace(
-                    "  ", " "
-                )
-                for e in heavy
+                " ".join(f"{handle_of(m)} {m.tool} {m.label} {m.tokens:,}".split())
+                for m in (e.message for e in heavy)
             )
             + "."
         )
@@ -271,7 +285,7 @@ def check_budget(episode: Episode, args: BudgetArgs) -> Outcome:
             sees=budget.sees,
             heaviest=[
                 HeavyMessage(
-                    msg_id=f"m{e.message.number}",
+                    msg_id=handle_of(e.message),
                     tool=e.message.tool,
                     label=e.message.label,
                     tokens=e.message.tokens,

@@ -1,0 +1,322 @@
+"""Where the gateway meets the server: it writes into the ledger what it saw, so that handles of the host's
+results are known there, contents can come back, and the budget is the real one.
+
+The request never waits for it for long and never fails with it: a full disk, a locked or damaged database is
+logged and told in the summary, and the conversation goes on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import re
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from pensieve_mcp.budget import Sighting
+from pensieve_mcp.errors import NoSuchMessage, PensieveError
+from pensieve_mcp.gateway.rewrite import HostResult, Report
+from pensieve_mcp.gateway.timing import BYTES_PER_TOKEN, Policy
+from pensieve_mcp.ledger.events import Message, Said
+from pensieve_mcp.wire.usage import Usage
+
+if TYPE_CHECKING:
+    from pensieve_mcp.workspace import Workspace
+
+log = logging.getLogger(__name__)
+
+MOST_WAITING = 256  # jobs; a ledger that is this far behind is stuck, and newer sightings replace older ones
+MOST_KEPT = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """A conversation as the host names it; empty where it does not."""
+
+    host: str = ""  # as the server calls it: claude-code, codex
+    name: str = ""
+    is_shared: bool = False  # the server knows the conversation by the same name
+
+
+@dataclass(slots=True)
+class Totals:
+    """What passed by, for the summary. Tokens estimated where they are savings, the provider's where it told."""
+
+    requests: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    saved_tokens: int = 0
+    forgotten: set[str] = field(default_factory=set)
+    read: dict[str, set[str]] = field(default_factory=dict)  # tool → handles
+    prompt: int = 0
+    cached: int = 0
+    written: int = 0
+    answer: int = 0
+    peak: int = 0
+    told: int = 0  # answers that said what they cost
+    troubles: list[str] = field(default_factory=list)
+
+
+class Keeper:
+    """Takes sightings from the proxy, writes them on one thread of its own. Methods may be called from any thread."""
+
+    def __init__(self, open_workspace: Callable[[], Workspace] | None, policy: Policy) -> None:
+        self._open = open_workspace
+        self._policy = policy
+        self._workspace: Workspace | None = None
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="gateway-ledger")
+        self._waiting = 0
+        self._lock = threading.Lock()
+        self._episodes: OrderedDict[tuple[str, str], int] = OrderedDict()
+        self._recorded: OrderedDict[tuple[int, str], None] = OrderedDict()
+        self._seen: OrderedDict[int, Sighting] = OrderedDict()
+        self._homeless: dict[tuple[str, str], dict[str, HostResult]] = {}
+        self.totals = Totals()
+
+    # -- what the proxy tells ----------------------------------------------------------------------------------
+
+    def saw_request(self, report: Report, thread: Thread) -> Future[int | None] | None:
+        """Count it and write it down; the future ends with the episode's id when it is written. None when nothing
+        will be."""
+        with self._lock:
+            totals = self.totals
+            totals.requests += 1
+            totals.bytes_in += report.bytes_in
+            totals.bytes_out += report.bytes_out
+            totals.saved_tokens += report.saved_tokens
+            for one in report.messages:
+                if one.state == "forgotten":
+                    totals.forgotten.add(one.handle)
+                if one.role == "tool":
+                    totals.read.setdefault(one.tool, set()).add(one.handle)
+        return self._later(lambda: self._write(report, thread))
+
+    def saw_answer(self, usage: Usage | None, written: Future[int | None] | None) -> None:
+        if usage is None:
+            return
+        with self._lock:
+            totals = self.totals
+            totals.told += 1
+            totals.prompt += usage.input
+            totals.cached += usage.cached
+            totals.written += usage.written
+            totals.answer += usage.output
+            totals.peak = max(totals.peak, usage.input)
+        if written is not None:
+            self._later(lambda: self._write_usage(usage, written))
+
+    def has_news(self, report: Report) -> bool:
+        """Whether this request shows handles that the ledger may not know yet."""
+        return any(all(key[1] != one.call_id for key in self._recorded) for one in report.host_results[-32:])
+
+    def close(self) -> None:
+        """Write what waits, within a few seconds, and close."""
+        done = threading.Event()
+
+        def end() -> None:
+            if self._workspace is not None:
+                self._workspace.close()
+            done.set()
+
+        self._pool.submit(end)
+        done.wait(5.0)
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _later(self, job: Callable[[], int | None]) -> Future[int | None] | None:
+        if self._open is None:
+            return None
+        with self._lock:
+            if self._waiting >= MOST_WAITING:
+                return None
+            self._waiting += 1
+        return self._pool.submit(self._guarded, job)
+
+    def _guarded(self, job: Callable[[], int | None]) -> int | None:
+        try:
+            return job()
+        except PensieveError as error:
+            self._trouble(str(error))
+        except Exception as error:  # a fault here must not reach the conversation
+            log.exception("the ledger could not be written")
+            self._trouble(f"{type(error).__name__}: {error}")
+        finally:
+            with self._lock:
+                self._waiting -= 1
+        return None
+
+    def _trouble(self, words: str) -> None:
+        with self._lock:
+            if words not in self.totals.troubles:
+                log.warning("The ledger was not written: %s", words)
+                self.totals.troubles = [*self.totals.troubles[-9:], words]
+
+    # -- on the ledger's thread --------------------------------------------------------------------------------
+
+    def _write(self, report: Report, thread: Thread) -> int | None:
+        workspace = self._opened()
+        key = (thread.host, thread.name or report.session)
+        episode_id = self._episode(workspace, report, thread, key)
+        fresh = {one.call_id: one for one in report.host_results}
+        if episode_id is None:
+            if key[1] and fresh:  # the server has not spoken in this conversation: keep them until it does
+                self._homeless.setdefault(key, {}).update(fresh)
+            return None
+        self._record(workspace, episode_id, [*self._homeless.pop(key, {}).values(), *fresh.values()])
+        earlier = self._sighting(workspace, episode_id)
+        prompt = report.bytes_out // BYTES_PER_TOKEN
+        handles = [one.handle for one in report.messages if one.state != "gone"]
+        numbers = sorted(int(handle[1:]) for handle in handles if handle.startswith("m"))
+        last = report.decisions[-1] if report.decisions else None
+        self._see(
+            workspace,
+            episode_id,
+            replace(
+                earlier,
+                at=time.time(),
+                policy=self._policy.name,
+                window=self._policy.window_tokens,
+                prompt=prompt,
+                answer=0,
+                peak=max(earlier.peak, prompt) if not earlier.is_real else earlier.peak,
+                is_real=False,
+                requests=earlier.requests + 1,
+                saved=earlier.saved + report.saved_tokens,
+                waiting=report.waiting_tokens,
+                why=last.why if last else "",
+                present=",".join(
+                    [*_runs(numbers), *(handle for handle in handles if handle.startswith("h"))]
+                ),
+                last_number=numbers[-1] if numbers else 0,
+            ),
+        )
+        return episode_id
+
+    def _write_usage(self, usage: Usage, written: Future[int | None]) -> int | None:
+        episode_id = written.result() if written.done() else None
+        if episode_id is None or self._workspace is None:
+            return None
+        seen = self._sighting(self._workspace, episode_id)
+        peak = max(seen.peak if seen.is_real or seen.requests > 1 else 0, usage.input)
+        now = replace(seen, at=time.time(), prompt=usage.input, answer=usage.output, peak=peak, is_real=True)
+        self._see(self._workspace, episode_id, now)
+        return episode_id
+
+    def _opened(self) -> Workspace:
+        assert self._open is not None
+        if self._workspace is None:
+            self._workspace = self._open()
+        return self._workspace
+
+    def _episode(
+        self, workspace: Workspace, report: Report, thread: Thread, key: tuple[str, str]
+    ) -> int | None:
+        """The server's episode of this conversation: by the host's name of it, else by messages of ours in it."""
+        if key[1] and key in self._episodes:
+            self._episodes.move_to_end(key)
+            return self._episodes[key]
+        found: int | None = None
+        if thread.is_shared and thread.name:
+            found = workspace.episode("mcp", host=thread.host, thread=thread.name).episode_id
+        else:
+            for one in reversed(report.messages):
+                if one.handle.startswith("m"):
+                    try:
+                        found = workspace.ledger.find(int(one.handle[1:])).episode_id
+                    except NoSuchMessage:
+                        continue  # of another workspace
+                    break
+        if found is not None and key[1]:
+            self._episodes[key] = found
+            while len(self._episodes) > MOST_KEPT:
+                self._episodes.popitem(last=False)
+        return found
+
+    def _record(self, workspace: Workspace, episode_id: int, results: list[HostResult]) -> None:
+        """Host results with their handles and contents, each once."""
+        ledger = workspace.ledger
+        new = [one for one in results if (episode_id, one.call_id) not in self._recorded]
+        new = [
+            one
+            for one in new
+            if all(
+                stored.episode_id != episode_id for stored in ledger.by_host_call(one.call_id, role="tool")
+            )
+        ]
+        if new:
+            first = ledger.reserve(len(new))
+            contents, said = {}, []
+            for number, one in enumerate(new, first):
+                digest = hashlib.sha256(one.text.encode("utf-8", "surrogatepass")).digest()
+                contents[digest] = one.text
+                said.append(
+                    Said(
+                        Message(
+                            number,
+                            "tool",
+                            one.tool,
+                            one.tokens,
+                            digest,
+                            label=one.label,
+                            handle=one.handle,
+                            host_call_id=one.call_id,
+                            is_error=one.is_error,
+                        )
+                    )
+                )
+            ledger.append(episode_id, said, contents)
+        for one in results:
+            self._recorded[(episode_id, one.call_id)] = None
+        while len(self._recorded) > MOST_KEPT:
+            self._recorded.popitem(last=False)
+
+    def _sighting(self, workspace: Workspace, episode_id: int) -> Sighting:
+        if episode_id not in self._seen:
+            found = Sighting.from_extra(workspace.ledger.extra(episode_id))
+            self._seen[episode_id] = found or Sighting(0.0)
+            while len(self._seen) > MOST_KEPT:
+                self._seen.popitem(last=False)
+        return self._seen[episode_id]
+
+    def _see(self, workspace: Workspace, episode_id: int, now: Sighting) -> None:
+        self._seen[episode_id] = now
+        workspace.ledger.set_extra(episode_id, gateway=now.to_extra())
+
+
+def _runs(numbers: list[int]) -> list[str]:
+    """`2-18`, `20`: numbers that follow each other by one, as a msg_id writes them."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return [str(a) if a == b else f"{a}-{b}" for a, b in runs]
+
+
+_SESSION = re.compile(r"[A-Za-z0-9_.:-]{1,200}\Z")
+
+
+def thread_of(headers: dict[bytes, bytes], session: str) -> Thread:
+    """The conversation's name, from the headers that hosts send (recorded): Claude Code and Codex name it as
+    they name it to the MCP server; opencode names it to the API only. `session` is what the body says.
+    """
+
+    def value(name: bytes) -> str:
+        text = headers.get(name, b"").decode("latin-1").strip()
+        return text if _SESSION.match(text) else ""
+
+    if name := value(b"x-claude-code-session-id"):
+        return Thread("claude-code", name, is_shared=True)
+    agent = headers.get(b"user-agent", b"").lower()
+    if name := value(b"thread-id"):
+        return Thread("codex", name, is_shared=True)
+    if agent.startswith(b"claude-cli") and _SESSION.match(session):
+        return Thread("claude-code", session, is_shared=True)
+    if name := value(b"x-session-id"):
+        return Thread("opencode" if b"opencode" in agent else "", name)
+    return Thread("", session if _SESSION.match(session) else "")
