@@ -29,6 +29,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "workspace": ("workspaces", "workspace"),
     "doctor": ("doctor", "doctor"),
     "serve": ("serving", "serve"),
+    "gateway": ("gateway", "gateway"),
+    "run": ("gateway", "run"),
+    "hook": ("gateway", "hook"),
 }
 """Command → (file, function), in the order of `--help`: from the first run to the machine room."""
 

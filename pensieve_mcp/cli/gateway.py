@@ -1,0 +1,281 @@
+"""gateway and run: a host behind the gateway, so that what it forgets leaves its prompt. hook: the notebook after a
+host compacted."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pensieve_mcp.cli.output import put, say
+from pensieve_mcp.cli.shell import Shell, command_options, leave
+from pensieve_mcp.errors import PensieveError, WorkspaceError
+
+if TYPE_CHECKING:
+    from pensieve_mcp.gateway.serving import RunningGateway
+    from pensieve_mcp.settings import Settings
+    from pensieve_mcp.workspace import Workspace
+
+HOOK_BYTES = 9_000  # hosts cut what a hook adds at 10,000 characters
+
+
+@click.command()
+@click.option("--upstream", metavar="URL", help="The API that requests go on to.")
+@click.option(
+    "--anthropic", "vendor", flag_value="anthropic", help="The same as the Anthropic API's address."
+)
+@click.option("--openai", "vendor", flag_value="openai", help="The same as the OpenAI API's address.")
+@click.option(
+    "--port", type=click.IntRange(0, 65_535), default=8721, show_default=True, help="0 takes a free one."
+)
+@click.option("--bind", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--server-name", "servers", multiple=True, help="Name of our MCP server in the host, if not pensieve."
+)
+@click.option("--no-handles", is_flag=True, help="Give results of the host's own tools no handles.")
+@click.option(
+    "--no-ledger", is_flag=True, help="Write nothing down; handles of the host's results then work not."
+)
+@click.option("--explain", is_flag=True, help="Tell of each request what was done and why.")
+@command_options
+def gateway(
+    shell: Shell,
+    upstream: str | None,
+    vendor: str | None,
+    port: int,
+    bind: str,
+    servers: tuple[str, ...],
+    no_handles: bool,
+    no_ledger: bool,
+    explain: bool,
+) -> None:
+    """Pass requests between a host and its model's API, without what the model has deleted.
+
+    Point the host at the printed address. Requests go to the one upstream only; keys pass through untouched.
+    """
+    from pensieve_mcp.gateway.proxy import Upstream
+    from pensieve_mcp.gateway.serving import ANTHROPIC, OPENAI
+
+    url = upstream or {"anthropic": ANTHROPIC, "openai": OPENAI}.get(vendor or "")
+    if url is None:
+        raise click.UsageError("Give --upstream URL, --anthropic or --openai.")
+    _log_to_stderr()
+    stop = threading.Event()
+    for name in ("SIGTERM", "SIGHUP"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), lambda *_: stop.set())
+    settings, workspace = _opened(shell, with_ledger=not no_ledger)
+    with _gateway(
+        (Upstream.of(url),),
+        settings,
+        workspace,
+        servers=frozenset(servers) or frozenset({"pensieve"}),
+        handles=not (no_handles or no_ledger),
+        bind=bind,
+        port=port,
+        explain=explain,
+    ) as running:
+        put(running.url)
+        sys.stdout.flush()
+        say(f"{running.url} → {url}. Ctrl-C ends.")
+        try:
+            while not stop.wait(0.5):
+                pass
+        except KeyboardInterrupt:
+            pass
+    _tell_summary(running)
+
+
+@click.command(
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    short_help="Start claude, codex or opencode behind the gateway.",
+)
+@click.option(
+    "--upstream", metavar="URL", help="The API, where the host's own configuration does not say it."
+)
+@click.option("--program", metavar="PATH", help="The host's program, if it is not on the PATH.")
+@click.option("--no-handles", is_flag=True, help="Give results of the host's own tools no handles.")
+@click.option("--explain", metavar="FILE", help="Write into FILE what was done to each request, and why.")
+@click.argument("host", type=click.Choice(("claude", "codex", "opencode")))
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@command_options
+def run(
+    shell: Shell,
+    upstream: str | None,
+    program: str | None,
+    no_handles: bool,
+    explain: str | None,
+    host: str,
+    arguments: tuple[str, ...],
+) -> None:
+    """Start a host behind the gateway, with our server, for this once.
+
+    Everything after HOST goes to the host. Its own configuration files stay as they are; its exit code is ours.
+    """
+    from pensieve_mcp.gateway import hosts
+
+    found = program or shutil.which(host)
+    if found is None:
+        raise WorkspaceError(
+            f"There is no program {host} on the PATH.",
+            hint=f"Install {host}, or name its program with --program PATH.",
+            slug="no_such_host",
+        )
+    environment = dict(shell.environment)
+    route = hosts.route(host, found, environment, Path.cwd(), upstream=upstream)
+    settings, workspace = _opened(shell, with_ledger=True)
+    assert workspace is not None
+    server = hosts.Server(
+        (
+            sys.executable,
+            "-m",
+            "pensieve_mcp.server",
+            "--state",
+            str(workspace.state),
+            *(word for pair in shell.settings.items() for word in ("--set", "=".join(pair))),
+            *(root.folder for root in workspace.roots),
+        ),
+        {**hosts.server_environment(environment), "PYTHONPATH": hosts.python_path(environment)},
+    )
+    with tempfile.TemporaryDirectory(prefix="pensieve-run-", ignore_cleanup_errors=True) as scratch:
+        with _gateway(
+            route.upstreams, settings, workspace, handles=not no_handles, explain=explain or False
+        ) as running:
+            launched = hosts.launch(host, route, running.url, server, arguments, environment, Path(scratch))
+            for warning in launched.warnings:
+                say(warning)
+            code = _run([found, *launched.arguments], dict(launched.environment))
+        _tell_summary(running)
+    leave(code)
+
+
+@click.command(hidden=True)
+@click.argument("event", type=click.Choice(("session-start",)))
+@command_options
+def hook(shell: Shell, event: str) -> None:
+    """What a host's hook adds to a conversation: after a compaction the plan and the notebook's keys.
+
+    Reads the host's JSON on stdin, answers JSON. Never fails: a hook that fails stops nothing but annoys.
+    """
+    try:
+        told = json.loads(sys.stdin.read() or "{}")
+    except ValueError:
+        told = {}
+    source = told.get("source") if isinstance(told, dict) else None
+    if source not in (None, "compact", "resume"):
+        put("{}")
+        return
+    try:
+        words = _remembered(shell)
+    except PensieveError as error:
+        say(str(error))
+        words = ""
+    output = {"hookSpecificOutput": {"hookEventName": "SessionStart", "additionalContext": words}}
+    put(json.dumps(output if words else {}, ensure_ascii=True))
+
+
+def _remembered(shell: Shell) -> str:
+    """The list of notes, as `readNote` gives it, within what hosts take from a hook."""
+    with shell.open() as workspace:
+        page = workspace.notebook.list(limit=400)
+        if not page.lines:
+            return ""
+        lines = ["Notes of the pensieve notebook (readNote(key) shows one; they outlast a compaction):"]
+        size = len(lines[0])
+        for place, note in enumerate(page.lines):
+            line = f"{note.key}: {' '.join(note.summary.split())[:200]}"
+            size += len(line.encode()) + 1
+            if size > HOOK_BYTES:
+                lines.append(f"… {page.total - place:,} more; readNote() lists them.")
+                break
+            lines.append(line)
+        return "\n".join(lines)
+
+
+# -- helpers ---------------------------------------------------------------------------------------------------------
+
+
+def _opened(shell: Shell, *, with_ledger: bool) -> tuple[Settings, Workspace | None]:
+    """The settings, and the workspace that is meant. Raises WorkspaceError where one is needed and none is known."""
+    if not with_ledger:
+        from pensieve_mcp.settings import FILE_NAME, data_folder, resolve
+
+        home = data_folder(shell.environment)
+        return resolve(
+            files=(home / FILE_NAME,), environment=shell.environment, arguments=shell.settings
+        ).settings, None
+    folders = tuple(
+        f for f in (shell.environment.get("PENSIEVE_FOLDERS") or "").split(os.pathsep) if f.strip()
+    )
+    if folders and not shell.folders and shell.name is None and shell.state is None:
+        workspace = shell.open(*folders)
+    else:
+        workspace = shell.open()
+    return workspace.settings, workspace
+
+
+def _gateway(
+    upstreams: Any,
+    settings: Settings,
+    workspace: Workspace | None,
+    *,
+    explain: bool | str = False,
+    **options: Any,
+) -> RunningGateway:
+    from pensieve_mcp.gateway.serving import RunningGateway, policy_of
+    from pensieve_mcp.gateway.telling import explained
+
+    told = None
+    if explain:
+        policy = policy_of(settings)
+
+        def told(path: str, report: Any) -> None:
+            lines = list(explained(path, report, policy))
+            if isinstance(explain, str):
+                with Path(explain).open("a", encoding="utf-8") as file:
+                    file.write("\n".join(lines) + "\n")
+            else:
+                for line in lines:
+                    say(line)
+
+    return RunningGateway(
+        upstreams, settings, None if workspace is None else lambda: workspace, told=told, **options
+    )
+
+
+def _run(command: list[str], environment: dict[str, str]) -> int:
+    """Run the host in our place: it has the terminal, signals reach it, its exit code is the answer."""
+    process = subprocess.Popen(command, env=environment)
+    previous: dict[int, Any] = {}
+    for name in ("SIGTERM", "SIGHUP"):
+        if (number := getattr(signal, name, None)) is not None:
+            previous[number] = signal.signal(number, lambda given, _: process.send_signal(given))
+    # A Ctrl-C at the terminal goes to the host as well, which decides what it means.
+    previous[signal.SIGINT] = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        code = process.wait()
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+    return code if code >= 0 else 128 - code
+
+
+def _tell_summary(running: RunningGateway) -> None:
+    from pensieve_mcp.gateway.telling import summary
+
+    for line in summary(running.keeper.totals):
+        say(f"pensieve: {line}")
+
+
+def _log_to_stderr() -> None:
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="pensieve: %(message)s")

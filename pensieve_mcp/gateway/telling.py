@@ -1,0 +1,55 @@
+"""What the gateway tells people: a line for a request's decision, and the summary at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pensieve_mcp.gateway.keeping import Totals
+from pensieve_mcp.gateway.rewrite import Report
+from pensieve_mcp.gateway.timing import Policy
+
+LOOKS = ("searchEngine", "analyzeText", "readChunk", "readNote", "checkBudget")
+
+
+def explained(path: str, report: Report, policy: Policy) -> Iterator[str]:
+    """What was done to one request and why, for --explain."""
+    state = f"{report.bytes_in:,} bytes came, {report.bytes_out:,} went on"
+    yield f"{path}: {state}; {report.stubbed} forgotten, {report.saved_tokens:,} tokens not sent."
+    if report.decisions:
+        last = report.decisions[-1]
+        verb = "taken out" if last.applied else "waits"
+        yield (
+            f"  {policy.name}, request {last.request}: {last.waiting} deleted, {last.doomed_tokens:,} tokens: {verb}; "
+            f"{last.why}."
+        )
+    for note in report.notes:
+        yield f"  {note}"
+
+
+def summary(totals: Totals) -> Iterator[str]:
+    """What was read, forgotten and saved."""
+    if not totals.requests:
+        yield "Nothing passed the gateway."
+        return
+    read = sum(len(handles) for tool, handles in totals.read.items() if tool == "readChunk")
+    host = sum(
+        len(handles) for tool, handles in totals.read.items() if any(h.startswith("h") for h in handles)
+    )
+    yield (
+        f"{totals.requests:,} requests; {read:,} chunks read, {host:,} results of the host with a handle; "
+        f"{len(totals.forgotten):,} messages forgotten."
+    )
+    sent = totals.prompt if totals.told else totals.bytes_out // 4
+    share = (
+        f", {100 * totals.saved_tokens // (sent + totals.saved_tokens)} % of what would have been"
+        if sent
+        else ""
+    )
+    yield f"About {totals.saved_tokens:,} tokens were not sent{share}."
+    if totals.told:
+        yield (
+            f"By the provider's count: {totals.prompt:,} tokens in, {totals.cached:,} of them from its cache, "
+            f"{totals.answer:,} out; largest prompt {totals.peak:,}."
+        )
+    for trouble in totals.troubles:
+        yield f"The ledger was not written: {trouble}"
