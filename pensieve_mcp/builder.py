@@ -39,6 +39,7 @@ WATCH_SECONDS = 2.0
 LAST_WORDS_SECONDS = 10.0  # between the parent's end and ours; then the next build does the rest
 CLOSE_SECONDS = 5.0
 UPGRADE_SECONDS = 60.0
+UPGRADE_PAUSE_SECONDS = 1.0  # between slices, so that another process can get the lease
 LEASE_SECONDS = 30.0
 
 
@@ -234,27 +235,26 @@ class _Builder:
 
     def _next(self, workspace: Any) -> Mapping[str, Any] | None:
         """The next command; while there is none, the third tier is worked on."""
-        upgrading = bool(workspace.settings.upgrade)
+        left = bool(workspace.settings.upgrade)
         while not self.stopping.is_set():
-            if not self.waiting.empty() or not upgrading or workspace.progress().state != "ready":
-                return self.waiting.get()
-            upgrading = self._upgrade(workspace)
+            if left and self.waiting.empty() and workspace.progress().state == "ready":
+                left = self._upgrade(workspace)
+            try:
+                return self.waiting.get(timeout=UPGRADE_PAUSE_SECONDS if left else None)
+            except queue.Empty:
+                continue
         return None
 
     def _upgrade(self, workspace: Any) -> bool:
-        """A slice of the third tier; whether another one makes sense."""
+        """A slice of the third tier; whether there is more to do, now or once another process lets us."""
         from pensieve_mcp import building
 
-        def cancel() -> bool:
-            return self.stopping.is_set() or not self.waiting.empty()
-
-        began = time.monotonic()
         try:
-            done = building.upgrade(
+            return not building.upgrade(
                 workspace.corpus,
                 workspace.plan(),
                 seconds=UPGRADE_SECONDS,
-                cancel=cancel,
+                cancel=lambda: self.stopping.is_set() or not self.waiting.empty(),
                 progress=lambda told: self._tell(
                     "upgrade", passages=told.passages, upgraded=told.upgraded_passages
                 ),
@@ -262,14 +262,6 @@ class _Builder:
         except (BackendError, StorageError) as error:
             self._tell("upgrade", slug=error.slug, message=error.message, hint=error.hint)
             return False
-        if done:
-            return False
-        if time.monotonic() - began < 1.0 and not cancel():
-            # Another process has the lease: ask again in a while, unless a command comes first.
-            ends = time.monotonic() + LEASE_SECONDS
-            while time.monotonic() < ends and not cancel():
-                self.stopping.wait(0.5)
-        return True
 
     def _build(self, workspace: Any, command: Mapping[str, Any]) -> None:
         chunk_set = ChunkSet(int(command.get("chunk_size", 1_000)), int(command.get("overlap", 0)))

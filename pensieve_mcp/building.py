@@ -60,6 +60,7 @@ TELL_SECONDS = 0.5
 READ_CHARS = 200_000  # of a stored document at a time
 WRITER_TRIES, WRITER_WAIT_SECONDS = 20, 0.5
 UPGRADE_SLICE_SECONDS = 5.0
+UPGRADE_YIELD_SECONDS = 30.0  # a batch of the model's takes seconds on a slow machine
 
 
 class IndexWriting(Protocol):
@@ -135,7 +136,7 @@ def build(
     While another process builds, returns its progress at once. Cancelled, it returns with what was done published
     and state "stale". Raises StorageError (disk full, lease lost), IndexMismatch (another encoder), BackendError.
     """
-    lease = Lease.take(store.connections)
+    lease = Lease.take(store.connections) or _after_upgrade(store, cancel)
     if lease is None:
         return store.progress()
     try:
@@ -144,6 +145,17 @@ def build(
     finally:
         with contextlib.suppress(StorageError):
             lease.give_back()
+
+
+def _after_upgrade(store: CorpusStore, cancel: Callable[[], bool]) -> Lease | None:
+    """The lease, once the third tier of another process has let go of it; None while a build has it."""
+    ends = time.monotonic() + UPGRADE_YIELD_SECONDS
+    while Lease.holder(store.connections) != "build" and time.monotonic() < ends and not cancel():
+        Lease.want(store.connections)
+        time.sleep(0.05)
+        if (lease := Lease.take(store.connections)) is not None:
+            return lease
+    return None
 
 
 def upgrade(
@@ -159,18 +171,22 @@ def upgrade(
     True when it is complete. False when cancelled, out of time, or while another process builds.
     Raises BackendError when the model cannot be had.
     """
-    lease = Lease.take(store.connections)
+    lease = Lease.take(store.connections, doing="upgrade")
     if lease is None:
         return False
+
+    def stop() -> bool:
+        return cancel() or lease.is_wanted()
+
     index = None
     try:
         index = plan.open_index(plan.index_folder)
         ends = time.monotonic() + seconds
         while True:
             left = min(UPGRADE_SLICE_SECONDS, ends - time.monotonic())
-            if left <= 0 or cancel():
+            if left <= 0 or stop():
                 return False
-            done = index.upgrade(store.passage_texts, seconds=left, cancel=cancel)
+            done = index.upgrade(store.passage_texts, seconds=left, cancel=stop)
             told = _upgraded(store.progress(), index)
             Intake(store, lease).tell(told)
             if progress is not None:

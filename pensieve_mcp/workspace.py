@@ -624,15 +624,17 @@ class Workspace:
         """One sentence for a reader who found nothing: what the state of the index has to do with it."""
         progress = self.progress()
         if progress.state == "building":
-            return f"The documents are being indexed, {progress.documents_done:,} of "
-            f"{progress.documents_total:,} so far; try again in a moment."
+            done = f"{progress.documents_done:,} of {progress.documents_total:,} so far"
+            return f"The documents are being indexed, {done}; try again in a moment."
         if progress.state == "failed":
             return f"The last build failed: {progress.detail} Call buildIndex to try again."
+        if progress.state == "stale" and not progress.documents_total:
+            return f"The last build did not end: {progress.detail} Call buildIndex to go on."
         if progress.state == "empty":
             return "Nothing is indexed yet: call buildIndex."
         if not progress.documents_total:
-            return "No readable document was found in "
-            f"{', '.join(root.folder for root in self.roots)}; analyzeText tells what was skipped."
+            folders = ", ".join(root.folder for root in self.roots)
+            return f"No readable document was found in {folders}; analyzeText tells what was skipped."
         return "The index is ready."
 
 
@@ -689,7 +691,7 @@ def _read_workspace_file(place: Path) -> WorkspaceInfo | None:
             for root in data["roots"]
         )
         name = str(data["name"])
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise WorkspaceError(

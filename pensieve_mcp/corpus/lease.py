@@ -12,7 +12,7 @@ import secrets
 import socket
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pensieve_mcp.errors import StorageError
 from pensieve_mcp.storage import Connections
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from sqlite_utils import Database
 
 BEAT_SECONDS = 2.0
+Doing = Literal["build", "upgrade"]
+
 STALE_SECONDS = 20.0  # ten beats: a process that missed them all is dead, or its machine slept
 
 
@@ -43,26 +45,43 @@ class Lease:
         self._beating.start()
 
     @classmethod
-    def take(cls, connections: Connections, *, owner: str | None = None) -> Lease | None:
+    def take(
+        cls, connections: Connections, *, owner: str | None = None, doing: Doing = "build"
+    ) -> Lease | None:
         """The lease, or None while another living process has it."""
         name = owner or f"{socket.gethostname()}:{os.getpid()}"
         token = secrets.token_hex(16)
         with connections.writing() as db:
             row = db.conn.execute("SELECT owner, fence, beat FROM lease").fetchone()
-            if (
-                row is not None
-                and row[2] > 0
-                and time.time() - row[2] < STALE_SECONDS
-                and not _is_dead(row[0])
-            ):
+            if row is not None and _lives(row[0], row[2]):
                 return None
             fence = (row[1] if row is not None else 0) + 1
             db.conn.execute(
-                "INSERT INTO lease VALUES (1, ?, ?, ?, ?) ON CONFLICT (one) DO UPDATE SET token = excluded.token, "
-                "owner = excluded.owner, fence = excluded.fence, beat = excluded.beat",
-                (token, name, fence, time.time()),
+                "INSERT INTO lease (one, token, owner, fence, beat, doing) VALUES (1, ?, ?, ?, ?, ?) "
+                "ON CONFLICT (one) DO UPDATE SET token = excluded.token, owner = excluded.owner, "
+                "fence = excluded.fence, beat = excluded.beat, doing = excluded.doing, wanted = 0",
+                (token, name, fence, time.time(), doing),
             )
         return cls(connections, token, name, fence)
+
+    @staticmethod
+    def holder(connections: Connections) -> Doing | None:
+        """What the living owner of the lease is doing, None when it is free."""
+        with connections.reading() as db:
+            row = db.conn.execute("SELECT owner, beat, doing FROM lease").fetchone()
+        return row[2] if row is not None and _lives(row[0], row[1]) else None
+
+    @staticmethod
+    def want(connections: Connections) -> None:
+        """Ask whoever fills idle time with the third tier to let a build go first."""
+        with connections.writing() as db:
+            db.conn.execute("UPDATE lease SET wanted = 1 WHERE doing = 'upgrade'")
+
+    def is_wanted(self) -> bool:
+        """Whether somebody waits for this lease."""
+        with self._connections.reading() as db:
+            row = db.conn.execute("SELECT wanted FROM lease WHERE token = ?", (self.token,)).fetchone()
+        return row is None or bool(row[0])
 
     def check(self, db: Database) -> None:
         """To be called first in each writing transaction. Raises LeaseLost."""
@@ -87,6 +106,10 @@ class Lease:
         self._beating.join()
         with self._connections.writing() as db:
             db.conn.execute("UPDATE lease SET beat = 0 WHERE token = ?", (self.token,))
+
+
+def _lives(owner: str, beat: float) -> bool:
+    return beat > 0 and time.time() - beat < STALE_SECONDS and not _is_dead(owner)
 
 
 def _is_dead(owner: str) -> bool:

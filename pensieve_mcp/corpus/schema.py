@@ -119,6 +119,14 @@ MIGRATIONS = (
         );
         """,
     ),
+    Migration(
+        "lease tells what it is for",
+        "A build must not be refused because another process fills idle time with the third tier.",
+        """
+        ALTER TABLE lease ADD COLUMN doing TEXT NOT NULL DEFAULT 'build';   -- build, upgrade
+        ALTER TABLE lease ADD COLUMN wanted INTEGER NOT NULL DEFAULT 0;     -- 1: somebody waits to build
+        """,
+    ),
 )
 BASIN = Basin("corpus", MIGRATIONS, 1)
 

@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import threading
-import time
 from array import array
 from bisect import bisect_right
 from collections import OrderedDict
@@ -701,17 +700,19 @@ class CorpusStore:
 
     def progress(self) -> BuildProgress:
         """Where the build stands, as whoever builds last told it."""
-        from pensieve_mcp.corpus.lease import STALE_SECONDS
+        from pensieve_mcp.corpus.lease import Lease
 
         with self.connections.reading() as db:
             row = db.conn.execute("SELECT told FROM progress").fetchone()
-            beat = db.conn.execute("SELECT beat FROM lease").fetchone()
+        doing = Lease.holder(self.connections)
         if row is None:
-            return BuildProgress("empty")
+            return BuildProgress("building" if doing == "build" else "empty")
         told = json.loads(row[0])
         told["warnings"] = tuple(told.get("warnings", ()))
         progress = BuildProgress(**{k: v for k, v in told.items() if k in BuildProgress.__dataclass_fields__})
-        if progress.state == "building" and (beat is None or time.time() - beat[0] > STALE_SECONDS):
+        if doing == "build":
+            return replace(progress, state="building")  # also before its first word
+        if progress.state == "building":
             # Whoever built has died; what it published stays, the next build goes on from there.
             return replace(progress, state="stale", detail="The last build did not come to its end.")
         return progress

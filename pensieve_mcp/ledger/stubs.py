@@ -23,6 +23,7 @@ PUBLISHED = "Content has been deleted to save space."
 PART_STUB_TOKENS = 28  # what `part_stub` costs, with a number of six digits
 MAX_LABEL_CHARS = 80
 MAX_SUMMARY_CHARS = 2_000
+SHORT_BELOW = 3  # a stub of more than a third of what it stands for would win back too little: the short form
 BLOCK_GROUPS = (512, 64, 8)
 """Old stubs coalesce in blocks of these many calls, so that a line changes rarely and 500 rounds need some
 fifteen lines instead of a thousand."""
@@ -49,7 +50,7 @@ def stub(entry: Entry, *, wording: Wording = "ours", restorable: bool = True) ->
         body = PUBLISHED
     else:
         body = _ours(entry, restorable)
-        if not entry.summary and count_tokens(body) > message.tokens:
+        if not entry.summary and count_tokens(body) * SHORT_BELOW > message.tokens:
             body = f"[pensieve: {handle_of(message)} forgotten]"
     return f"{thought}\n{body}" if thought else body
 

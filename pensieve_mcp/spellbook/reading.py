@@ -141,7 +141,7 @@ def _wanted(episode: Episode, args: ReadArgs) -> Chunk:
     chunk_set = episode.chunk_set
     total = corpus.chunk_count(chunk_set)
     if not total:
-        raise NotReady("Nothing is indexed yet.", hint=episode.workspace.why_empty())
+        raise NotReady("There is nothing to read yet.", hint=episode.workspace.why_empty())
     if args.chunk_id is not None and args.chunk_id.strip():
         chunk = corpus.chunk(parse_chunk_id(args.chunk_id))
         return chunk

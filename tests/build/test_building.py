@@ -291,6 +291,36 @@ def test_only_one_builds_at_a_time(bench):
     assert len(store.documents()[0]) == 1
 
 
+def test_a_build_goes_before_another_process_third_tier(bench):
+    """Else `pensieve index` would say ready without having looked (found with two runs at once)."""
+    bench.write("a.txt", "One.")
+    store = bench.store()
+    lease = Lease.take(store.connections, doing="upgrade")
+    assert lease is not None
+    seen = threading.Event()
+
+    def let_go() -> None:
+        while not lease.is_wanted():
+            seen.wait(0.01)
+        lease.give_back()
+
+    upgrading = threading.Thread(target=let_go)
+    upgrading.start()
+    assert build(store, bench.plan()).state == "ready"
+    upgrading.join()
+    assert len(store.documents()[0]) == 1
+
+
+def test_whoever_holds_the_lease_to_build_is_seen_building_before_its_first_word(bench):
+    store = bench.store()
+    assert store.progress().state == "empty"
+    lease = Lease.take(store.connections)
+    assert lease is not None
+    assert store.progress().state == "building"
+    lease.give_back()
+    assert store.progress().state == "empty"
+
+
 def test_a_builder_that_lost_its_lease_publishes_nothing(bench):
     bench.write("a.txt", "One.")
     store = bench.store()
