@@ -76,6 +76,8 @@ class Keeper:
         self._recorded: OrderedDict[tuple[int, str], None] = OrderedDict()
         self._seen: OrderedDict[int, Sighting] = OrderedDict()
         self._homeless: dict[tuple[str, str], dict[str, HostResult]] = {}
+        self._sent: dict[int, int] = {}  # episode → bytes of its last request
+        self._real_share: dict[int, float] = {}  # episode → the provider's tokens for a byte sent
         self.totals = Totals()
 
     # -- what the proxy tells ----------------------------------------------------------------------------------
@@ -168,7 +170,8 @@ class Keeper:
             return None
         self._record(workspace, episode_id, [*self._homeless.pop(key, {}).values(), *fresh.values()])
         earlier = self._sighting(workspace, episode_id)
-        prompt = report.bytes_out // BYTES_PER_TOKEN
+        prompt = round(report.bytes_out * self._real_share.get(episode_id, 1 / BYTES_PER_TOKEN))
+        self._sent[episode_id] = report.bytes_out
         handles = [one.handle for one in report.messages if one.state != "gone"]
         numbers = sorted(int(handle[1:]) for handle in handles if handle.startswith("m"))
         last = report.decisions[-1] if report.decisions else None
@@ -182,7 +185,7 @@ class Keeper:
                 window=self._policy.window_tokens,
                 prompt=prompt,
                 answer=0,
-                peak=max(earlier.peak, prompt) if not earlier.is_real else earlier.peak,
+                peak=max(earlier.peak, prompt),
                 is_real=False,
                 requests=earlier.requests + 1,
                 saved=earlier.saved + report.saved_tokens,
@@ -201,7 +204,9 @@ class Keeper:
         if episode_id is None or self._workspace is None:
             return None
         seen = self._sighting(self._workspace, episode_id)
-        peak = max(seen.peak if seen.is_real or seen.requests > 1 else 0, usage.input)
+        if self._sent.get(episode_id):
+            self._real_share[episode_id] = usage.input / self._sent[episode_id]
+        peak = max(seen.peak if seen.requests > 1 else 0, usage.input)
         now = replace(seen, at=time.time(), prompt=usage.input, answer=usage.output, peak=peak, is_real=True)
         self._see(self._workspace, episode_id, now)
         return episode_id

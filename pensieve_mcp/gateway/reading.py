@@ -182,7 +182,7 @@ class _Teller:
             ),
         )
         if not failed and (head is not None or stub is not None or not item.is_error):
-            self._heed(place, tool, call)
+            self._heed(place, tool, call, number - 1)
 
     def _call_message(self, call: Item, number: int, tool: str) -> Message:
         size = 0 if call.body is None else len(self._conversation.bytes_of(call.body)) // 4 + 8
@@ -243,9 +243,9 @@ class _Teller:
             self._story.known[one.message.number] = one
             self._story.events.append((place, Said(one.message)))
 
-    def _heed(self, place: int, tool: str, call: Item) -> None:
+    def _heed(self, place: int, tool: str, call: Item, before: int) -> None:
         """A deletion or restoration that succeeded, as an event; ids that this conversation does not hold are
-        another's and pass by.
+        another's and pass by, and so do numbers that were not given `before` the call: a range may reach beyond.
         """
         if tool not in (DELETE, RESTORE):
             return
@@ -265,6 +265,8 @@ class _Teller:
         for ref in refs:
             number = self._by_handle.get(ref.host) if ref.host is not None else ref.number
             if number is None or number not in self._story.known:
+                continue
+            if ref.host is None and number >= before:
                 continue
             if ref.part is None:
                 numbers.append(number)

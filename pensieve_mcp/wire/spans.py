@@ -95,7 +95,7 @@ def walk_members(text: str, place: int, visit: Callable[[str, int], int | None])
         if found is None:
             raise _wrong(place, "a key is missing")
         key = found[0][1:-1]
-        if "\\" in key:
+        if "\\" in key or not key.isascii():
             key = str(decoded(found[0].encode("latin-1"), place))
         place = blank(text, found.end())
         if text[place : place + 1] != ":":
