@@ -5,7 +5,8 @@ stdout; `Background` is the side that starts it. It ends when its stdin closes o
 had committed stays, and the next build goes on from there. How a build works is `building.py`'s.
 
     in   {"settings": {…}}                                    the first line
-         {"do": "build", "chunk_size": 1000, "overlap": 0, "verify": false, "retry": false, "rebuild": false}
+         {"do": "build", "chunk_size": 1000, "overlap": 0, "under": [], "verify": false,
+          "retry": false, "rebuild": false}
     out  {"event": "progress" | "done" | "error" | "upgrade", …}
 """
 
@@ -21,8 +22,7 @@ import queue
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
@@ -65,13 +65,20 @@ class Background:
         self._failure: Mapping[str, str] | None = None
 
     def start(
-        self, chunk_set: ChunkSet, *, verify: bool = False, retry: bool = False, rebuild: bool = False
+        self,
+        chunk_set: ChunkSet,
+        *,
+        under: Sequence[str] = (),
+        verify: bool = False,
+        retry: bool = False,
+        rebuild: bool = False,
     ) -> None:
         """Ask for a build; returns at once. A request while one runs is done after it."""
         command = {
             "do": "build",
             "chunk_size": chunk_set.size_tokens,
             "overlap": chunk_set.overlap_tokens,
+            "under": list(under),
             "verify": verify,
             "retry": retry,
             "rebuild": rebuild,
@@ -268,6 +275,7 @@ class _Builder:
         try:
             plan = workspace.plan(
                 chunk_set,
+                under=tuple(command.get("under", ())),
                 verify=bool(command.get("verify")),
                 retry=bool(command.get("retry")),
                 rebuild=bool(command.get("rebuild")),

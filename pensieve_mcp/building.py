@@ -41,7 +41,7 @@ from pensieve_mcp.corpus.types import (
     Stat,
     Unreadable,
 )
-from pensieve_mcp.corpus.walk import RootState, WalkRules, open_regular
+from pensieve_mcp.corpus.walk import RootState, WalkRules, open_regular, show_path
 from pensieve_mcp.errors import IndexMismatch, PensieveError, StorageError
 from pensieve_mcp.index.types import PassageRecord, PassageTexts
 
@@ -108,6 +108,9 @@ class Plan:
     rules: WalkRules = field(default_factory=WalkRules)
     workers: int = 2
     fallback_encoding: str | None = None
+    under: tuple[
+        str, ...
+    ] = ()  # take up changes below these paths only, `root/relative`; the rest is for later
     verify: bool = False  # hash every file, whatever its stat says
     retry: bool = False  # read again what failed before
     rebuild: bool = False  # read and index everything again
@@ -305,7 +308,7 @@ class _Build:
         if cancelled or changes is None:
             return self._tell(state="stale", detail="The build was stopped; another one goes on from here.")
         complete = all(root.state == "ok" for root in changes.roots)
-        if complete and not self.intake.fact("looked_at"):
+        if complete and not self.plan.under and not self.intake.fact("looked_at"):
             with self.store.connections.reading() as db:
                 rows = db.conn.execute("SELECT document_id FROM documents").fetchall()
             self.store.ids.retire_all_but({row[0] for row in rows})
@@ -489,6 +492,8 @@ class _Build:
         # A root that is no longer part of the workspace takes its documents along.
         for key in [key for key in changes.kept if key[0] not in names]:
             changes.removed[key] = changes.kept.pop(key)
+        if self.plan.under:
+            _keep_below(changes, self.plan.under)
         self.absent = {*changes.removed, *(renamed.old for renamed in changes.renamed)}
         self.arrived = {(a.file.root, a.file.raw) for a in changes.added}
         self.arrived.update((r.file.root, r.file.raw) for r in changes.renamed)
@@ -786,6 +791,20 @@ def _close(index: Indexing | None) -> None:
     if index is not None and hasattr(index, "close"):
         with contextlib.suppress(PensieveError):
             index.close()
+
+
+def _keep_below(changes: Changes, under: Sequence[str]) -> None:
+    """Drop what lies elsewhere: its state stays as it is known, so that the next whole build finds it again."""
+
+    def wanted(path: str) -> bool:
+        return any(path == one or path.startswith(f"{one}/") for one in under)
+
+    changes.touched[:] = [kept for kept in changes.touched if wanted(kept.file.path)]
+    changes.changed[:] = [kept for kept in changes.changed if wanted(kept.file.path)]
+    changes.added[:] = [added for added in changes.added if wanted(added.file.path)]
+    changes.renamed[:] = [renamed for renamed in changes.renamed if wanted(renamed.file.path)]
+    for key in [key for key in changes.removed if not wanted(show_path(*key))]:
+        changes.kept[key] = changes.removed.pop(key)
 
 
 def _cut_differently(stored: str, ours: str) -> bool:

@@ -358,6 +358,28 @@ class Workspace:
         )
         return text
 
+    def places(self, *paths: str) -> tuple[str, ...]:
+        """As `prefix`, for what lies in the folders, indexed or not. Raises NoSuchDocument."""
+        found: dict[str, None] = {}
+        for path in paths:
+            try:
+                found.update(dict.fromkeys(self.prefix(path)))
+                continue
+            except NoSuchDocument as unknown:
+                if unknown.slug == "outside_roots":
+                    raise
+            name, _, rest = path.strip().strip("/").removeprefix("./").partition("/")
+            root = next((root for root in self.roots if root.name == name), None)
+            if root is None and len(self.roots) == 1:
+                root, rest = self.roots[0], path.strip().strip("/").removeprefix("./")
+            if root is None or not Path(root.folder, rest).exists():
+                raise NoSuchDocument(
+                    f"There is no file or folder {path[:200]!r} in this workspace.",
+                    hint=f"Paths begin with {self._root_words()}.",
+                )
+            found["/".join(part for part in (root.name, rest) if part)] = None
+        return tuple(found)
+
     def _root_words(self) -> str:
         return " or ".join(root.name + ("" if root.is_file else "/") for root in self.roots[:8])
 
@@ -535,6 +557,7 @@ class Workspace:
         self,
         chunk_set: ChunkSet | None = None,
         *,
+        under: tuple[str, ...] = (),
         verify: bool = False,
         retry: bool = False,
         rebuild: bool = False,
@@ -566,6 +589,7 @@ class Workspace:
             rules=self.rules,
             workers=workers,
             fallback_encoding=settings.fallback_encoding or None,
+            under=under,
             verify=verify,
             retry=retry,
             rebuild=rebuild,
@@ -598,18 +622,21 @@ class Workspace:
         self._last_look = time.monotonic()
         return building.build(self.corpus, plan or self.plan(), cancel=cancel, progress=progress)
 
-    def build(self, chunk_set: ChunkSet | None = None, *, wait_seconds: float = 2.0) -> BuildProgress:
+    def build(
+        self, chunk_set: ChunkSet | None = None, *, under: tuple[str, ...] = (), wait_seconds: float = 2.0
+    ) -> BuildProgress:
         """Start a build in the background, or join the one that runs, and wait for it a moment.
 
-        Answers the progress then, finished or not.
+        `under` are path prefixes as `prefix` gives them: only changes below them are taken up. Answers the
+        progress then, finished or not.
         """
         self._last_look = time.monotonic()
         if self._builder == "inline":
-            return self.build_now(self.plan(chunk_set))
+            return self.build_now(self.plan(chunk_set, under=under))
         from pensieve_mcp.builder import Background
 
         worker: Background = self._once("build", lambda: Background(self))
-        worker.start(chunk_set or self.default_chunk_set)
+        worker.start(chunk_set or self.default_chunk_set, under=under)
         worker.wait(wait_seconds)
         return worker.checked(self.progress())
 

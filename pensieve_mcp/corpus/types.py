@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import BinaryIO, Literal, Protocol
 
-UnitKind = Literal["page", "slide", "sheet", "chapter", "message", "cell", "body", "notes", "footnote", "comment", "header"]
+UnitKind = Literal[
+    "page", "slide", "sheet", "chapter", "message", "cell", "body", "notes", "footnote", "comment", "header"
+]  # fmt: skip
 Status = Literal["ok", "partial"]
 Fresh = Literal["yes", "changed", "gone"]
 

@@ -326,13 +326,13 @@ def build_index(episode: Episode, args: BuildArgs) -> Outcome:
             slug="bad_argument",
         )
     workspace = episode.workspace
-    under = workspace.prefix(*(args.paths or ()))
+    under = workspace.places(*(args.paths or ()))
     chunk_set = (
         ChunkSet(args.chunk_size, args.overlap)
         if {"chunk_size", "overlap"} & args.model_fields_set
         else episode.chunk_set
     )
-    progress = workspace.build(chunk_set, wait_seconds=2.0)
+    progress = workspace.build(chunk_set, under=under, wait_seconds=2.0)
     episode.use_chunk_set(chunk_set)
     total, first, last = workspace.corpus.chunk_range(chunk_set)
     state = (

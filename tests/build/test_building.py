@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 import threading
@@ -402,3 +403,19 @@ def test_freshness_looks_at_the_content_when_only_the_time_changed(bench):
     assert store.freshness([1, 2, 77]) == {1: "yes", 2: "changed", 77: "gone"}
     path.unlink()
     assert store.freshness([1]) == {1: "gone"}
+
+
+def test_a_build_below_a_path_leaves_the_rest_for_later(bench):
+    bench.write("a/one.txt", "One.")
+    bench.write("b/two.txt", "Two.")
+    store = bench.store()
+    build(store, dataclasses.replace(bench.plan(), under=("docs/a",)))
+    assert [document.path for document in store.documents()[0]] == ["docs/a/one.txt"]
+    build(store, bench.plan())
+    assert len(store.documents()[0]) == 2
+    (bench.folder / "b" / "two.txt").unlink()
+    bench.write("a/one.txt", "One, changed.")
+    build(store, dataclasses.replace(bench.plan(), under=("docs/a",)))
+    assert len(store.documents()[0]) == 2
+    build(store, bench.plan())
+    assert [document.path for document in store.documents()[0]] == ["docs/a/one.txt"]

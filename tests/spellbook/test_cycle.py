@@ -243,6 +243,25 @@ def test_another_chunk_size_gives_other_chunks_and_the_old_ids_keep_their_meanin
     assert spell("readChunk", chunk_id=1).result["retrieved_chunk"][0]["content"] == old
 
 
+def test_build_index_takes_paths_that_are_new_on_disk_and_refuses_what_is_nowhere(
+    spell: Cast, folder: Path
+) -> None:
+    (folder / "later").mkdir()
+    (folder / "later" / "new.txt").write_text("A kingfisher came by.", encoding="utf-8")
+    (folder / "other.txt").write_text("A wagtail came by.", encoding="utf-8")
+    built = spell("buildIndex", paths=["docs/later"])
+    assert not built.is_error
+    assert (
+        spell("searchEngine", keyword="kingfisher").result["retrieved_chunks"][0]["path"]
+        == "docs/later/new.txt"
+    )
+    assert "wagtail" not in str(
+        spell("searchEngine", keyword="wagtail", mode="exact").result["retrieved_chunks"]
+    )
+    assert spell("buildIndex", paths=["later"]).result["state"] == "ready"
+    assert spell("buildIndex", paths=["docs/nowhere"]).slug == "no_such_document"
+
+
 def test_overlap_must_be_smaller_than_the_chunk(spell: Cast) -> None:
     refused = spell("buildIndex", chunk_size=100, overlap=100)
     assert refused.is_error and "smaller" in refused.text
