@@ -178,7 +178,9 @@ def test_a_note_is_found_the_moment_it_is_written_in_chinese_too(spell: Cast) ->
 def test_evidence_that_stands_nowhere_is_kept_and_marked(spell: Cast) -> None:
     written = spell(
         "note", key="k", summary="s", content="c",
-        evidence=[{"quote": "eleven swarms"}, {"chunk_id": 424242, "quote": "x"}, {"path": "docs/none.md", "quote": "y"}],
+        evidence=[
+            {"quote": "eleven swarms"}, {"chunk_id": 424242, "quote": "x"}, {"path": "docs/none.md", "quote": "y"},
+        ],
     )  # fmt: skip
     assert not written.is_error
     assert [e["state"] for e in written.result["evidence"]] == ["unsupported"] * 3
