@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ from pensieve_mcp.hosts.errors import HostError
 from pensieve_mcp.hosts.jsonc import Jsonc
 from pensieve_mcp.hosts.machine import Machine
 from pensieve_mcp.hosts.toml_tables import table_text
+from pensieve_mcp.hosts.versions import installed_version
 from pensieve_mcp.hosts.yaml_blocks import entry_text
 
 MOST_NAME = 64 - len("mcp__") - len("__restoreContext")
@@ -128,14 +130,7 @@ def launch(executable: str, machine: Machine, which: Any, version: str) -> Launc
 
 def this_launch(machine: Machine) -> Launch:
     """What starts the server of the running installation. Raises HostError."""
-    import shutil
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        installed = version(DISTRIBUTION)
-    except PackageNotFoundError:
-        installed = "0"
-    return launch(sys.executable, machine, shutil.which, installed)
+    return launch(sys.executable, machine, shutil.which, installed_version())
 
 
 def plan_install(
