@@ -50,7 +50,7 @@ def differences(before: bytes, after: bytes, dialect: str) -> list[int]:
     return changed
 
 
-# -- recorded requests -------------------------------------------------------------------------------------------------
+# -- recorded requests -------------------------------------
 
 
 def test_a_recorded_request_without_deletions_is_the_same_bytes(recorded: tuple[str, str, bytes]) -> None:
@@ -87,7 +87,7 @@ def test_of_a_recorded_request_the_hosts_file_read_gets_a_handle(recorded: tuple
     assert re.match(r"h[0-9a-f]{4} · \S+ .*turnips\.txt · [\d,]+ tokens\n", text)
 
 
-# -- forgetting and restoring --------------------------------------------------------------------------------------------
+# -- forgetting and restoring -------------------------------------
 
 
 @dialects
@@ -102,7 +102,8 @@ def test_a_forgotten_result_becomes_a_stub_that_says_how_to_get_it_back(dialect:
 
     assert LONG not in results(out, dialect)["call_0000"]
     assert results(out, dialect)["call_0000"] == (
-        "[pensieve: m2 forgotten · readChunk result · c1 · report.md § 1 · 330 tokens · restoreContext m2 brings it back]"
+        "[pensieve: m2 forgotten · readChunk result · c1 · report.md § 1 · 330 tokens · "
+        "restoreContext m2 brings it back]"
     )
     assert len(differences(body, out, dialect)) == 1
     assert report.saved_tokens > 200
@@ -183,7 +184,7 @@ def test_a_pinned_result_stays(dialect: str) -> None:
     assert len(differences(talk.body(dialect), sent(talk.body(dialect), dialect)[0], dialect)) == 1
 
 
-# -- what does not count -------------------------------------------------------------------------------------------------
+# -- what does not count -------------------------------------
 
 
 @dialects
@@ -243,7 +244,7 @@ def test_user_messages_and_system_prompts_have_no_handle(dialect: str) -> None:
         assert conversation.items[place].kind in ("result", "call")
 
 
-# -- handles of the host's results -----------------------------------------------------------------------------------------
+# -- handles of the host's results -------------------------------------
 
 
 @dialects
@@ -310,7 +311,7 @@ def test_what_loads_tools_is_never_touched() -> None:
     assert sent(raw, "anthropic", handle_tokens=1)[0] == raw
 
 
-# -- properties ------------------------------------------------------------------------------------------------------------
+# -- properties -------------------------------------
 
 WORDS = st.text(min_size=1, max_size=60).map(lambda t: t * 12)
 STEPS = st.lists(
