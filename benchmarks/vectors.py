@@ -1,10 +1,11 @@
-"""Vector search at a million rows, in one run: our store against float32 brute force, CPU time and recall@10.
+"""Vector search at a million rows, in one run: our store against float32 brute force, CPU time and recall.
 
     python benchmarks/vectors.py [--rows 1000000] [--text FOLDER] [--dim 384]
 
 Vectors are static embeddings of real text (of FOLDER's files, or this repository's and Python's own sources), then
 mixtures of two of them with noise, without duplicates. Questions are further embeddings of such text. Set
 OPENBLAS_NUM_THREADS=1: rates are CPU time of one thread. The bar: at most 1/5 of brute force at recall@10 >= 0.92.
+With --rows 100000 the same is told for a middling folder (recall@10 there: at least 0.97).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from pensieve_mcp.index.vectors import VectorStore
 PASSAGE_CHARACTERS = 600
 REAL_ROWS = 60_000
 QUESTIONS = 40
-K = 10
+K, MANY = 10, 50
 PART = 100_000
 
 
@@ -94,20 +95,21 @@ def main() -> None:
             spent += time.process_time() - begun
         result["added_per_cpu_second"] = round(args.rows / spent)
         result["store"] = store.stats()
-        truth, brute, ours, recall = [], [], [], []
+        truth, brute, ours, recall, recall_many = [], [], [], [], []
         for question in questions:  # reads everything once, so both sides find their pages in memory
             begun = time.process_time()
             scores = everything @ question
             best = np.argpartition(-scores, K)[:K]
             brute.append(time.process_time() - begun)
-            truth.append(set(map(int, best)))
+            truth.append((set(map(int, best)), set(map(int, np.argpartition(-scores, MANY)[:MANY]))))
         for question in questions:
             store.search(question, K)
-        for question, true in zip(questions, truth, strict=True):
+        for question, (true, true_many) in zip(questions, truth, strict=True):
             begun = time.process_time()
             found, _ = store.search(question, K)
             ours.append(time.process_time() - begun)
             recall.append(len(true & set(map(int, found))) / K)
+            recall_many.append(len(true_many & set(map(int, store.search(question, MANY)[0]))) / MANY)
         allowed = np.arange(0, args.rows // 20, 10)
         begun = time.process_time()
         for question in questions[:10]:
@@ -117,6 +119,7 @@ def main() -> None:
     result["store_ms"] = round(1_000 * float(np.median(ours)), 1)
     result["ratio"] = round(float(np.median(ours) / np.median(brute)), 3)
     result["recall_at_10"] = round(float(np.mean(recall)), 3)
+    result[f"recall_at_{MANY}"] = round(float(np.mean(recall_many)), 3)
     sys.stdout.write(json.dumps(result, indent=1) + "\n")
 
 

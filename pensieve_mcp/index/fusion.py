@@ -48,14 +48,10 @@ def fuse(
     scores = {passage: other * cosine for passage, cosine in dense.items()}
     for passage, share in lexical.items():
         scores[passage] = scores.get(passage, 0.0) + weight * share
-    ranked = sorted(scores.items(), key=_best_first)[:limit]
+    ranked = sorted([(-score, passage) for passage, score in scores.items()])[:limit]
     return [
-        Fused(passage, score, lexical.get(passage, 0.0), dense.get(passage, 0.0)) for passage, score in ranked
+        Fused(passage, -below, lexical.get(passage, 0.0), dense.get(passage, 0.0)) for below, passage in ranked
     ]
-
-
-def _best_first(scored: tuple[int, float]) -> tuple[float, int]:
-    return -scored[1], scored[0]
 
 
 def rerank(head: Sequence[Fused], cosines: Mapping[int, float], rest: Sequence[Fused]) -> list[Fused]:
