@@ -27,6 +27,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "restore": ("casting", "restore"),
     "purge": ("episodes", "purge"),
     "workspace": ("workspaces", "workspace"),
+    "install": ("hosts", "install"),
+    "uninstall": ("hosts", "uninstall"),
     "doctor": ("doctor", "doctor"),
     "serve": ("serving", "serve"),
     "gateway": ("gateway", "gateway"),

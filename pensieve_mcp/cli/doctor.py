@@ -1,4 +1,4 @@
-"""doctor: what is installed, what is set and by whom, whether the databases are sound, and what to do about the rest.
+"""doctor: what is installed, what is set and by whom, whether databases and hosts are sound, what to do about the rest.
 
 It changes nothing and opens no encoder; a heavy library is looked up, not imported.
 """
@@ -57,8 +57,8 @@ class Check:
 @json_option
 @command_options
 def doctor(shell: Shell, as_json: bool) -> None:
-    """Versions, settings and where they come from, databases, index, disk; says what to do. Exit code 1 if something is
-    broken."""
+    """Versions, settings and where they come from, databases, index, disk, hosts; says what to do. Exit code 1 if
+    something is broken."""
     checks = [*_machine(), *_data_folder(shell)]
     resolved: Resolved | None = None
     try:
@@ -83,6 +83,7 @@ def doctor(shell: Shell, as_json: bool) -> None:
                 error.hint,
             )
         )
+    checks += _hosts(shell)
     settings = _settings(resolved) if resolved else []
     broken = any(check.state == "bad" for check in checks)
     if as_json:
@@ -281,6 +282,13 @@ def _encoder(workspace: Workspace) -> Iterator[Check]:
         yield Check(
             "encoder", "ok", f"{chosen} with sentence-transformers {_version('sentence-transformers')}"
         )
+
+
+def _hosts(shell: Shell) -> Iterator[Check]:
+    from pensieve_mcp.cli.hosts import host_findings
+
+    for finding in host_findings(shell):
+        yield Check(finding.host, finding.state, finding.detail, finding.advice)
 
 
 def _settings(resolved: Resolved) -> list[dict[str, Any]]:

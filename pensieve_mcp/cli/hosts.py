@@ -72,22 +72,25 @@ def install(
         return
     chosen = installing.host(host)
     place = chosen.place(machine, scope, _project(project))
+    start, options = installing.this_launch(machine), _options(shell)
+    folders = [_absolute(path) for path in paths or shell.folders]
+    if only_print and place is not None:
+        # Also where the file is one that we refuse to change: then this is the way.
+        entry = installing.new_entry(chosen, start, folders, allow=allow, options=options)
+        say(f"For {place.path}:")
+        put(installing.snippet(chosen, name, entry, place.notation).rstrip("\n"))
+        return
     plan = installing.plan_install(
         chosen,
         machine,
-        installing.this_launch(machine),
-        [_absolute(path) for path in paths or shell.folders],
+        start,
+        folders,
         scope=scope,
         project=_project(project),
         name=name,
         allow=allow,
-        options=_options(shell),
+        options=options,
     )
-    if only_print:
-        assert plan.entry is not None and place is not None
-        say(f"For {place.path}:")
-        put(installing.snippet(chosen, name, plan.entry, place.notation).rstrip("\n"))
-        return
     _carry_out(plan, dry_run=dry_run, as_json=as_json, done="set up", idle="is set up already")
 
 

@@ -163,15 +163,7 @@ def plan_install(
             hint="Remove it, or choose another name for ours: --name pensieve-docs.",
             slug="host_name_taken",
         )
-    given = [*options, *_folders(host, folders, old, options)]
-    if host.result_bytes and not any(one.startswith("result_bytes=") for one in [*given, *served(old)[0]]):
-        given = ["--set", f"result_bytes={host.result_bytes}", *given]
-    kept = _kept_options(old, options)
-    entry = host.shape(start.with_arguments([*kept, *given]), allow)
-    merged = {**old, **entry} if isinstance(old, dict) else entry
-    for key in ("envs", "env", "env_keys"):  # the person's own
-        if isinstance(old, dict) and old.get(key):
-            merged[key] = old[key]
+    merged = new_entry(host, start, folders, old, allow=allow, options=options)
     changes = [Change(found, editing.with_entry(notation, found.text, path, merged))]
     remarks = []
     if allow and host.rule is not None:
@@ -184,6 +176,30 @@ def plan_install(
     if not any(machine.exists(mark) for mark in host.marks(machine)) and scope == "user":
         remarks.append(f"{host.title} does not seem to be installed here; the entry waits for it.")
     return Plan(host, name, tuple(changes), merged, tuple(remarks))
+
+
+def new_entry(
+    host: Host,
+    start: Launch,
+    folders: Sequence[str],
+    old: Any = None,
+    *,
+    allow: bool = False,
+    options: Sequence[str] = (),
+) -> dict[str, Any]:
+    """The entry for these folders, with what is kept of the old one. Raises HostError or Miscast for the folders."""
+    given = [*options, *_folders(host, folders, old, options)]
+    if host.result_bytes and not any(one.startswith("result_bytes=") for one in [*given, *served(old)[0]]):
+        given = ["--set", f"result_bytes={host.result_bytes}", *given]
+    kept = _kept_options(old, options)
+    entry = host.shape(start.with_arguments([*kept, *given]), allow)
+    if not isinstance(old, dict):
+        return entry
+    merged = {**old, **entry}
+    for key in ("envs", "env", "env_keys"):  # the person's own
+        if old.get(key):
+            merged[key] = old[key]
+    return merged
 
 
 def plan_uninstall(

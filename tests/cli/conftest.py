@@ -69,6 +69,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in [name for name in os.environ if name.startswith("PENSIEVE_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("PENSIEVE_HOME", str(tmp_path / "home"))
+    for name in ("HOME", "USERPROFILE"):  # `doctor` looks into the hosts' configurations
+        monkeypatch.setenv(name, str(tmp_path / "nobody"))
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.chdir(tmp_path)
     return tmp_path / "home"
