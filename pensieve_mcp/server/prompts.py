@@ -54,10 +54,11 @@ _ANSWER = """Answer this from the documents: {question}
 
 {notes}
 
-Work so: set the plan with its goal. Search with several wordings at once. Read the chunks that answer the \
-question, one at a time; note each finding with an exact quote as evidence, then delete what you have read. \
-When the findings suffice, call finish with the answer and its citations. If the documents do not hold the \
-answer, say so."""
+Set the plan with its goal, then work in even rounds: search with several wordings in one call; read one or \
+two chunks; note each finding with an exact quote and its chunk id as evidence; delete what you have read, in one \
+call; search again for what is missing. Where order matters or everything counts, read on in order with readChunk \
+without chunk_id. When the notes suffice, call finish with the answer and its citations. If other words and \
+mode=exact find nothing either, say that the documents do not hold the answer."""
 
 _HANDOFF = """Write a handover for whoever continues this work in a fresh conversation.
 

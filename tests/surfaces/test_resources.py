@@ -134,6 +134,13 @@ async def test_braces_in_a_question_are_text(serve: Serve) -> None:
     assert "What is {notes} {0}?" in text
 
 
+def test_no_part_of_the_instructions_is_ever_cut_off() -> None:
+    """A head of full length, the words for HTTP and the method together keep the limit."""
+    from pensieve_mcp.server.instructions import ALONE_CHARS, EXPLICIT, MAX_CHARS, METHOD
+
+    assert ALONE_CHARS + 1 + len(EXPLICIT) + len(METHOD) <= MAX_CHARS
+
+
 async def test_instructions_name_the_folders_and_stay_short(serve: Serve) -> None:
     async with Client(serve().server) as client:
         newer = client.instructions
