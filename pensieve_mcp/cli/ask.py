@@ -1,0 +1,249 @@
+"""ask, plot: a question answered by a model that reads, notes and deletes, and the curve of what stood in
+its window."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from pensieve_mcp.cli.curve import draw, points_of, svg
+from pensieve_mcp.cli.indexing import build
+from pensieve_mcp.cli.output import bold, dim, put, put_json, say, width
+from pensieve_mcp.cli.shell import Shell, command_options, json_option, leave
+from pensieve_mcp.errors import WorkspaceError
+
+if TYPE_CHECKING:
+    from pensieve_mcp.statelm.turns import Asked, Turn
+
+DEFAULT_WINDOW_TOKENS = 32_000
+
+
+@click.command(short_help="Answer a question from documents of any length.")
+@click.argument("question")
+@click.argument("paths", nargs=-1, metavar="[PATH]...")
+@click.option(
+    "--backend",
+    type=click.Choice(["auto", "openai", "anthropic", "local", "extractive", "scripted"]),
+    help="Who chooses the calls; default: PENSIEVE_ASK_BACKEND, else the bundled model where it is installed, else "
+    "extractive (no model).",
+)
+@click.option("--model", metavar="NAME", default="", help="Model of the endpoint, a GGUF file, or a script.")
+@click.option(
+    "--url", metavar="URL", default="", help="Address of an OpenAI-compatible endpoint, or of Anthropic's."
+)
+@click.option(
+    "--dialect", type=click.Choice(["ours", "published", "compact"]), help="Wording the model was made for."
+)
+@click.option("--temperature", type=click.FloatRange(0, 2), help="Of sampling; default: the server's.")
+@click.option("--under", metavar="PATH", multiple=True, help="Search only below this path.")
+@click.option(
+    "--no-search", is_flag=True, help="Read in order instead of searching, as in the paper's needle test."
+)
+@click.option(
+    "--save", "save_to", metavar="FILE", type=click.Path(dir_okay=False), help="Keep the trajectory in FILE."
+)
+@click.option(
+    "--svg", "picture", metavar="FILE", type=click.Path(dir_okay=False), help="Draw the curve into FILE."
+)
+@click.option("--quiet", is_flag=True, help="Do not tell what is being done.")
+@json_option
+@command_options
+def ask(
+    shell: Shell,
+    question: str,
+    paths: tuple[str, ...],
+    backend: str | None,
+    model: str,
+    url: str,
+    dialect: str | None,
+    temperature: float | None,
+    under: tuple[str, ...],
+    no_search: bool,
+    save_to: str | None,
+    picture: str | None,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Answer QUESTION from the documents under PATH: search, read, note, delete, until the notes answer it.
+
+    Keys are read from PENSIEVE_ASK_KEY, OPENAI_API_KEY or ANTHROPIC_API_KEY. Ends with 1 where no answer was found.
+    """
+    from pensieve_mcp.settings import data_folder
+    from pensieve_mcp.statelm import asking, trajectories
+    from pensieve_mcp.statelm.conversation import Conversation
+
+    choice = asking.choice_from(
+        shell.environment, backend=backend or "", model=model, url=url, temperature=temperature
+    )
+    with shell.open(*paths) as workspace:
+        build(workspace)
+        asked = asking.ask(
+            workspace,
+            question,
+            choice,
+            home=data_folder(shell.environment),
+            dialect_name=dialect or "",
+            under=under,
+            search=not no_search,
+            watch=(lambda turn: None) if quiet else _tell,
+        )
+        conversation = Conversation.resume(workspace, asked.episode)
+        events = workspace.ledger.events(conversation.episode_id)
+        try:
+            if save_to:
+                ours, published = trajectories.save(conversation, asked, Path(save_to))
+                say(f"Trajectory in {ours} and {published}.")
+            if picture:
+                _draw_into(picture, events, workspace.settings.window_tokens, question)
+        except OSError as error:
+            raise WorkspaceError(
+                f"The file cannot be written: {error}.", hint="Name another place."
+            ) from error
+        if as_json:
+            put_json(asking.as_data(asked))
+        else:
+            _report(asked)
+    if not asked.found:
+        leave(1)
+
+
+def _tell(turn: Turn) -> None:
+    """One line a turn, to stderr."""
+    first = turn.text.split("\n", 1)
+    shown = first[0] if turn.is_error or len(first) == 1 else f"{first[0]} | {first[1]}"
+    call = ", ".join(f"{name}={value!r}" for name, value in turn.arguments.items())
+    say(
+        dim(f"{turn.visible_tokens:>7,} ")
+        + f"{turn.tool or 'no call'}({textwrap.shorten(call, 90, placeholder='…')})"
+    )
+    if turn.thought:
+        say(dim("        " + textwrap.shorten(turn.thought, 160, placeholder=" …")))
+    say(dim("        " + textwrap.shorten(" ".join(shown.split()), 160, placeholder=" …")))
+
+
+def _report(asked: Asked) -> None:
+    from pensieve_mcp.statelm.trajectories import told
+
+    if asked.found:
+        put(bold(asked.answer))
+    else:
+        put("not found" if asked.ended == "not_found" else f"no answer ({asked.ended})")
+    if asked.detail:
+        say(asked.detail)
+    for cited in asked.citations:
+        where = " ".join(
+            part
+            for part in (f"c{cited.chunk_id}" if cited.chunk_id else "", cited.path, cited.locator)
+            if part
+        )
+        put(f"  {where}: {cited.state}")
+        put(dim("    “" + textwrap.shorten(cited.quote, max(60, width() - 6), placeholder=" …") + "”"))
+    if asked.found and not asked.grounded:
+        put("grounded: false — no note with a quote found in the documents holds this answer.")
+    if asked.policy == "extractive":
+        put("policy: extractive — no model took part; this is a sentence as it stands in the documents.")
+    say(told(asked.metrics) + f". Episode {asked.episode}.")
+
+
+@click.command(short_help="Draw the curve of a saved conversation.")
+@click.argument("file", type=click.Path(dir_okay=False, exists=True), required=False)
+@click.option("--episode", metavar="EPISODE", help="A conversation of the workspace instead of a file.")
+@click.option(
+    "--svg", "picture", metavar="FILE", type=click.Path(dir_okay=False), help="Draw into FILE (.svg)."
+)
+@click.option(
+    "--png", "raster", metavar="FILE", type=click.Path(dir_okay=False), help="Draw into FILE (.png)."
+)
+@click.option("--replay", is_flag=True, help="Print what happened, step by step.")
+@click.option("--window", type=click.IntRange(min=1), default=None, help="Tokens of the window to draw.")
+@json_option
+@command_options
+def plot(
+    shell: Shell,
+    file: str | None,
+    episode: str | None,
+    picture: str | None,
+    raster: str | None,
+    replay: bool,
+    window: int | None,
+    as_json: bool,
+) -> None:
+    """Draw what stood in the window at each step of a conversation: deletions are drops.
+
+    FILE is a trajectory of `pensieve ask --save` or an export of `pensieve episodes export`.
+    """
+    from pensieve_mcp.statelm import trajectories
+
+    if (file is None) == (episode is None):
+        raise click.UsageError("Give a FILE or --episode.")
+    if file is not None:
+        recorded = trajectories.load(Path(file))
+        events, title = list(recorded.events), recorded.title
+    else:
+        with shell.open() as workspace:
+            record = workspace.ledger.episode(str(episode))
+            events, title = workspace.ledger.events(record.episode_id), record.title
+            lines = list(workspace.ledger.export_episode(record.episode_id)) if replay else []
+        recorded = trajectories.parse(lines) if replay else trajectories.Recorded(title, tuple(events), {})
+    shown_window = window or DEFAULT_WINDOW_TOKENS
+    metrics = trajectories.metrics_of(events)
+    if picture:
+        _draw_into(picture, events, shown_window, title)
+    if raster:
+        _rasterise(raster, events, shown_window, title)
+    if as_json:
+        import dataclasses
+
+        points = [[p.visible, p.undeleted, p.kind] for p in points_of(events)]
+        put_json({"title": title, "curve": points, "metrics": dataclasses.asdict(metrics)})
+        return
+    if replay:
+        for line in trajectories.replay(recorded):
+            put(line)
+    for line in draw(points_of(events), window=window, columns=width()):
+        put(line)
+    put(trajectories.told(metrics))
+
+
+def _draw_into(picture: str, events: list, window: int, title: str) -> None:  # type: ignore[type-arg]
+    points = points_of(events)
+    said = points[-1].undeleted if points else 0
+    peak = max((p.visible for p in points), default=0)
+    text = svg(
+        points,
+        window=window if peak * 4 > window else None,
+        title=textwrap.shorten(title, 90, placeholder=" …"),
+        source=f"{said:,} tokens said, {peak:,} at the peak.",
+    )
+    Path(picture).write_text(text, encoding="utf-8")
+    say(f"The curve is in {picture}.")
+
+
+def _rasterise(raster: str, events: list, window: int, title: str) -> None:  # type: ignore[type-arg]
+    import shutil
+    import subprocess
+    import tempfile
+
+    tool = next((t for t in ("rsvg-convert", "inkscape", "magick") if shutil.which(t)), None)
+    if tool is None:
+        raise WorkspaceError(
+            "No program is here that makes a PNG of an SVG.",
+            hint="Install librsvg (rsvg-convert), or use --svg.",
+            slug="no_rasteriser",
+        )
+    with tempfile.TemporaryDirectory() as place:
+        source = str(Path(place) / "curve.svg")
+        _draw_into(source, events, window, title)
+        command = {
+            "rsvg-convert": ["rsvg-convert", "--zoom", "2", "-o", raster, source],
+            "inkscape": ["inkscape", source, f"--export-filename={raster}"],
+            "magick": ["magick", source, raster],
+        }[tool]
+        done = subprocess.run(command, capture_output=True, timeout=120, check=False)
+    if done.returncode or not Path(raster).exists():
+        raise WorkspaceError(
+            f"{tool} failed: {done.stderr.decode('utf-8', 'replace')[:200]}.", hint="Use --svg."
+        )

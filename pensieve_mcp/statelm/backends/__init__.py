@@ -1,0 +1,64 @@
+"""Where replies come from: an endpoint, a provider, a model in this process, or a script.
+
+A backend knows no tool and no episode: it gets a printed state and returns what the model wrote. Failures it cannot get
+over are BackendErrors in words for whoever runs the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from pensieve_mcp.errors import BackendError
+from pensieve_mcp.statelm.turns import Prompt, Reply
+
+NAMES = ("openai", "anthropic", "local", "scripted", "extractive")
+
+
+class Backend(Protocol):
+    """A model that can be asked for its next turn."""
+
+    model: str
+
+    def reply(self, prompt: Prompt) -> Reply:
+        """Raises BackendError when no whole reply can be had."""
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which backend is meant. `key` is a secret and is printed nowhere."""
+
+    backend: str
+    model: str = ""
+    url: str = ""
+    key: str = field(default="", repr=False)
+    temperature: float | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+def open_backend(choice: Choice, *, hear: Callable[[str], None] | None = None) -> Backend:
+    """The backend of this choice; `hear` gets its words as they come. Raises BackendError."""
+    if choice.backend == "openai":
+        from pensieve_mcp.statelm.backends.openai import OpenAI
+
+        return OpenAI(choice, hear=hear)
+    if choice.backend == "anthropic":
+        from pensieve_mcp.statelm.backends.anthropic import Anthropic
+
+        return Anthropic(choice, hear=hear)
+    if choice.backend == "local":
+        from pensieve_mcp.statelm.backends.local import Local
+
+        return Local(choice)
+    if choice.backend == "scripted":
+        from pensieve_mcp.statelm.backends.scripted import Scripted
+
+        return Scripted.from_file(choice.model)
+    raise BackendError(
+        f"There is no backend {choice.backend[:60]!r}.",
+        hint=f"There are {', '.join(NAMES)}.",
+        slug="no_such_backend",
+    )

@@ -1,0 +1,156 @@
+"""Requests to model servers: streamed lines, retries, and errors in words. The HTTP library is known to this file.
+
+A request is tried again where that can help: no connection, too many requests, a server's own fault, a stream
+cut before its end. What a server says about the reason is passed on, the key never.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+from pensieve_mcp.errors import BackendError
+
+T = TypeVar("T")
+
+TRIES = 4
+FIRST_WAIT_SECONDS = 1.0
+MOST_WAIT_SECONDS = 30.0
+CONNECT_SECONDS = 10.0
+SILENCE_SECONDS = 180.0  # between two lines of a stream: a large prompt on a slow machine takes long to begin
+MAX_LINE_CHARS = 4_000_000
+MAX_REPLY_LINES = 200_000
+RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
+
+
+class Cut(Exception):
+    """A stream ended before its end mark."""
+
+
+class Poster:
+    """Posts JSON to one server. `sleep` is for tests."""
+
+    def __init__(
+        self,
+        base: str,
+        headers: Mapping[str, str],
+        *,
+        silence_seconds: float = SILENCE_SECONDS,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        import httpx2
+
+        self._http = httpx2
+        self.base = base.rstrip("/")
+        self._sleep = sleep
+        try:
+            self._client = httpx2.Client(
+                headers=dict(headers),
+                timeout=httpx2.Timeout(silence_seconds, connect=CONNECT_SECONDS),
+                follow_redirects=False,
+            )
+            scheme = httpx2.URL(self.base).scheme
+        except (ValueError, TypeError, httpx2.InvalidURL) as error:
+            raise BackendError(
+                f"{base[:200]!r} is no address of a server: {error}.", hint=_URL_HINT
+            ) from error
+        if scheme not in ("http", "https"):
+            raise BackendError(f"{base[:200]!r} is no address of a server.", hint=_URL_HINT, slug="bad_url")
+
+    def stream(self, path: str, body: Mapping[str, Any], take: Callable[[Iterator[dict[str, Any]]], T]) -> T:
+        """Post, and let `take` make a value of the events. Raises BackendError when no try came to its end."""
+        reason = ""
+        wait = FIRST_WAIT_SECONDS
+        for attempt in range(1, TRIES + 1):
+            asked_wait = None
+            try:
+                with self._client.stream("POST", self.base + path, json=body) as response:
+                    if response.status_code == 200:
+                        return take(_events(response.iter_lines()))
+                    reason = _reason(response.status_code, response.read())
+                    if response.status_code not in RETRIED:
+                        raise BackendError(
+                            f"{self.base} answered {reason}", hint=_hint(response.status_code), slug="refused"
+                        )
+                    asked_wait = _seconds(response.headers.get("retry-after"))
+            except (Cut, self._http.RemoteProtocolError, self._http.ReadError) as error:
+                reason = f"the reply was cut off ({str(error)[:200] or type(error).__name__})"
+            except self._http.TimeoutException:
+                reason = "no answer in time"
+            except self._http.TransportError as error:
+                reason = f"no connection ({str(error)[:200] or type(error).__name__})"
+            if attempt < TRIES:
+                pause = asked_wait if asked_wait is not None else wait * random.uniform(0.8, 1.2)
+                self._sleep(min(MOST_WAIT_SECONDS, pause))
+                wait *= 2
+        raise BackendError(
+            f"{self.base} could not be used, tried {TRIES} times: {reason}.",
+            hint="Is the server running, and is the address right? --url sets it.",
+            slug="unreachable",
+        )
+
+    def close(self) -> None:
+        self._client.close()
+
+
+_URL_HINT = "For example --url http://127.0.0.1:11434/v1"
+
+
+def _events(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
+    """The JSON objects of a server-sent stream; `[DONE]` becomes {"done": True}. A server that does not stream sends
+    one object."""
+    plain: list[str] = []
+    for number, line in enumerate(lines):
+        if len(line) > MAX_LINE_CHARS or number > MAX_REPLY_LINES:
+            raise BackendError("The server's reply has no end.", hint="Ask another model.", slug="endless")
+        if line.startswith("data:"):
+            text = line[5:].strip()
+            if text == "[DONE]":
+                yield {"done": True}
+                continue
+            yield _object(text)
+        elif line and not line.startswith((":", "event:", "id:", "retry:")):
+            plain.append(line)
+    if plain:
+        yield {**_object("\n".join(plain)), "whole": True}
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise Cut(f"not JSON: {text[:60]!r}") from error
+    if not isinstance(value, dict):
+        raise Cut(f"not an object: {text[:60]!r}")
+    return value
+
+
+def _reason(status: int, body: bytes) -> str:
+    text = body[:2_000].decode("utf-8", "replace")
+    try:
+        value = json.loads(text)
+        error = value.get("error", value) if isinstance(value, dict) else value
+        text = str(error.get("message", error)) if isinstance(error, dict) else str(error)
+    except ValueError:
+        pass
+    return f"{status}: {' '.join(text.split())[:300]}"
+
+
+def _hint(status: int) -> str:
+    if status in (401, 403):
+        return "The key is missing or wrong; it is read from the environment (pensieve ask --help names the variable)."
+    if status == 404:
+        return "The address or the model's name is not known there; --url and --model set them."
+    if status == 400:
+        return "The server does not take this request; its window may be smaller than window_tokens."
+    return "Its log may tell more."
+
+
+def _seconds(text: str | None) -> float | None:
+    try:
+        return max(0.0, float(text)) if text is not None else None
+    except ValueError:
+        return None

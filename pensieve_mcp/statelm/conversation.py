@@ -1,0 +1,229 @@
+"""The state of the loop: an episode whose prompt we hold ourselves, so that what is deleted is really gone from it.
+
+Everything it knows is the ledger's fold, and what the ledger holds is what the model was shown: `record` waits until
+the dialect has worded the result. So an episode can be continued, drawn and replayed from the ledger alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from pensieve_mcp.episode import Episode
+from pensieve_mcp.ledger.blobs import digest_of
+from pensieve_mcp.ledger.events import Entry, Forgot, Message, Said, Transcript
+from pensieve_mcp.tokens import count_tokens
+
+if TYPE_CHECKING:
+    from pensieve_mcp.corpus.types import ChunkSet
+    from pensieve_mcp.notebook.types import Note
+    from pensieve_mcp.workspace import Workspace
+
+MAX_THOUGHT_CHARS = 4_000  # what is kept of a thought; longer ones are repetition
+DOOR = "loop"
+
+
+class Conversation(Episode):
+    """One question being answered."""
+
+    question: str = ""
+    _held: dict[str, Any] | None = None
+
+    @classmethod
+    def begin(
+        cls,
+        workspace: Workspace,
+        question: str,
+        *,
+        model: str = "",
+        chunk_set: ChunkSet | None = None,
+        private_notes: bool = False,
+        under: tuple[str, ...] = (),
+        overhead_tokens: int = 0,
+    ) -> Conversation:
+        """Open an episode and say the question in it. `private_notes`: keys the model writes are kept apart from those
+        of other conversations. Raises StorageError."""
+        opened = workspace.ledger.open_episode(DOOR, model, title=question[:200])
+        new = cls(
+            workspace,
+            opened.episode_id,
+            opened.handle,
+            author=model or DOOR,
+            sees="conversation",
+            physical="yes",
+            overhead_tokens=overhead_tokens,
+        )
+        new.question = question
+        if chunk_set is not None:
+            new.use_chunk_set(chunk_set)
+        workspace.ledger.set_extra(new.episode_id, private_notes=private_notes, under=list(under))
+        digest = digest_of(question)
+        message = Message(
+            number=workspace.ledger.reserve(),
+            role="user",
+            tool="",
+            tokens=count_tokens(question),
+            digest=digest,
+            label="question",
+        )
+        workspace.ledger.append(new.episode_id, [Said(message)], {digest: question})
+        return new
+
+    @classmethod
+    def resume(cls, workspace: Workspace, handle: str) -> Conversation:
+        """Go on with an episode of the loop. Raises Miscast (`no_such_episode`)."""
+        record = workspace.ledger.episode(handle)
+        new = cls(
+            workspace,
+            record.episode_id,
+            record.handle,
+            author=record.host or DOOR,
+            sees="conversation",
+            physical="yes",
+        )
+        said = next((e.message for e in new.transcript().entries if e.message.role == "user"), None)
+        new.question = workspace.ledger.content(said) if said is not None else record.title
+        return new
+
+    @cached_property
+    def _extra(self) -> dict[str, object]:
+        return self.workspace.ledger.extra(self.episode_id)
+
+    @property
+    def private_notes(self) -> bool:
+        return bool(self._extra.get("private_notes"))
+
+    @property
+    def under(self) -> tuple[str, ...]:
+        """Paths that searches are kept to."""
+        given = self._extra.get("under")
+        return tuple(str(path) for path in given) if isinstance(given, list) else ()
+
+    # -- recording -----------------------------------------------------------------------------------------
+
+    def record(self, **said: Any) -> None:
+        """Held until `settle`: the ledger shall have the words the model sees."""
+        self._held = said
+
+    def settle(self, word: Callable[[str], str], *, call_text: str = "", thought: str = "") -> None:
+        """Write the call just cast as the model wrote it, its result as `word` makes it of ours."""
+        held, self._held = self._held, None
+        if held is None:
+            return
+        held["text"] = word(held["text"])
+        held["call_text"] = call_text or held["call_text"]
+        super().record(**held, thought=thought[:MAX_THOUGHT_CHARS])
+
+    def say(
+        self,
+        tool: str,
+        call_text: str,
+        text: str,
+        *,
+        thought: str = "",
+        is_error: bool = False,
+        label: str = "",
+        chunk_ids: tuple[int, ...] = (),
+    ) -> None:
+        """Write a call that no spell answered: no call at all, a refused one, one of the dialect's own."""
+        call_number, number = self.reserve()
+        super().record(
+            call_number=call_number,
+            number=number,
+            tool=tool,
+            call_text=call_text,
+            text=text,
+            label=label,
+            chunk_ids=chunk_ids,
+            is_error=is_error,
+            host_call_id=None,
+            thought=thought[:MAX_THOUGHT_CHARS],
+        )
+
+    def forget(self, numbers: tuple[int, ...], reason: str) -> None:
+        self.append([Forgot(numbers, reason=reason)])
+
+    # -- what is there -------------------------------------------------------------------------------------
+
+    def spoken(self) -> tuple[Entry, ...]:
+        """Calls and results, without the question."""
+        return tuple(e for e in self.transcript().entries if e.message.role in ("assistant", "tool"))
+
+    def call_of(self, entry: Entry) -> tuple[str, dict[str, Any]]:
+        """Name and arguments of a call, or ("", {}) where the model called nothing."""
+        try:
+            said = json.loads(self.workspace.ledger.content(entry.message))
+            return str(said["name"]), dict(said["arguments"])
+        except (ValueError, KeyError, TypeError):
+            return "", {}
+
+    def text_of(self, entry: Entry) -> str:
+        return self.workspace.ledger.content(entry.message)
+
+    def results(self, *tools: str, errors: bool = False) -> tuple[Entry, ...]:
+        """Results of these tools, in order."""
+        return tuple(
+            e
+            for e in self.spoken()
+            if e.message.role == "tool" and e.message.tool in tools and (errors or not e.message.is_error)
+        )
+
+    def last_result(self) -> Entry | None:
+        spoken = self.spoken()
+        return spoken[-1] if spoken else None
+
+    # -- notes ---------------------------------------------------------------------------------------------
+
+    def stored_key(self, key: str) -> str:
+        """The notebook's name of a key the model uses."""
+        return f"asked-{self.episode_id}/{key}" if self.private_notes else key
+
+    def shown_key(self, key: str) -> str:
+        return key.removeprefix(f"asked-{self.episode_id}/") if self.private_notes else key
+
+    def keys(self) -> tuple[str, ...]:
+        """Keys written in this conversation, as stored, in order of first writing."""
+        written: dict[str, None] = {}
+        spoken = {e.message.number: e for e in self.spoken()}
+        for entry in self.results("note", "updateNote"):
+            call = spoken.get(entry.message.invoking or 0)
+            key = self.call_of(call)[1].get("key") if call is not None else None
+            if isinstance(key, str):
+                written[self.stored_key(key.strip())] = None
+        return tuple(written)
+
+    def notes(self) -> tuple[Note, ...]:
+        """This conversation's notes as they are now."""
+        found = (self.workspace.notebook.current(key) for key in self.keys() if key.strip())
+        return tuple(note for note in found if note is not None and not note.deleted)
+
+    def index_lines(self, limit: int = 60) -> list[str]:
+        """`key: summary` of the notes, this conversation's first; where notes are shared the workspace's after them."""
+        own = self.notes()
+        lines = [f"{self.shown_key(note.key)}: {' '.join(note.summary.split())}" for note in own]
+        if not self.private_notes:
+            keys = {note.key for note in own}
+            page = self.workspace.notebook.list(limit=limit)
+            more = [line for line in page.lines if line.key not in keys and not line.key.startswith("asked-")]
+            room = max(0, limit - len(lines))
+            lines += [f"{line.key}: {' '.join(line.summary.split())}" for line in more[:room]]
+            if page.total > len(keys) + room:
+                lines.append("More notes: readNote() lists them.")
+        return lines
+
+    # -- size ----------------------------------------------------------------------------------------------
+
+    def visible(self) -> Transcript:
+        return self.transcript()
+
+    def with_overhead(self, tokens: int) -> None:
+        """What the prompt holds besides the transcript: system prompt, schemas, notes."""
+        self._overhead_tokens = tokens
+
+
+def heaviest_results(entries: tuple[Entry, ...]) -> list[Entry]:
+    """Results that may go, heaviest first; the last one stays, since it was not looked at yet."""
+    movable = [e for e in entries[:-1] if e.message.role == "tool" and not e.forgotten and not e.pinned]
+    return sorted(movable, key=lambda e: -e.message.tokens)

@@ -1,0 +1,333 @@
+"""The dialect of the small model that comes with us: one line a call, a few dozen tokens a state, everything else bound
+by a grammar made from the state.
+
+    Question: Who founded the Arvale Museum?
+    (468231 tokens, 2204 chunks, index ready)
+    Notes:
+    founder: The Arvale Museum was founded by Ada Quill.
+    → readChunk {"id":17}
+
+A model of 135 million weights cannot be trusted to copy, so it never copies: the text of a note is one of the sentences
+it has just read (so its evidence is exact), an answer is a stretch of a note's words, a name in a query comes from the
+question or a note, ids are those that exist. What is left to it is choosing. The tools it knows lie in its weights; no
+system prompt is shown. Results alone have ids (from 1) and can be deleted; notes stand in the first message at every
+turn; old pairs whose result is gone are not shown at all, so that a scan of a million tokens fits.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from pensieve_mcp.corpus.types import ChunkSet
+from pensieve_mcp.errors import Miscast
+from pensieve_mcp.ledger.events import Entry
+from pensieve_mcp.statelm.conversation import Conversation
+from pensieve_mcp.statelm.dialects import Answered
+from pensieve_mcp.statelm.offering import Offer
+from pensieve_mcp.statelm.sentences import STOP, WORD, sentences, stems
+from pensieve_mcp.statelm.template import END, START, harmless
+from pensieve_mcp.statelm.turns import Call, Prompt, Reply
+
+if TYPE_CHECKING:
+    from pensieve_mcp.spellbook.casting import CastResult
+
+CHUNK_TOKENS = 180  # holds one passage, which is what a search finds
+SHOWN_HITS = 3
+SNIPPET_WORDS = 12
+MAX_READ_CHARS = 1_400
+KEPT_PAIRS = 14  # pairs of call and result that stay in sight
+MAX_QUERY_WORDS = 8
+MAX_OUTPUT_TOKENS = 160
+NOT_FOUND = "not found"
+
+LINE = re.compile(r"\s*([A-Za-z]+)\s*(\{.*?\})\s*(?:\n|\Z)", re.S)
+HIT = re.compile(r"^(\d+): ", re.M)
+ARGUMENTS = {
+    "searchEngine": "query",
+    "readChunk": "id",
+    "note": "key, text",
+    "deleteContext": "ids",
+    "finish": "answer",
+}
+
+
+class Compact:
+    """See the module. `notes_block` False prints the form that the first, experimental adapter was trained on."""
+
+    name = "compact"
+    private_notes = True
+
+    def __init__(self, *, search: bool = True, notes_block: bool = True) -> None:
+        self.search = search
+        self.notes_block = notes_block
+
+    @property
+    def chunk_set(self) -> ChunkSet | None:
+        return ChunkSet(CHUNK_TOKENS, 0)
+
+    def hits_in(self, text: str) -> list[int]:
+        return [int(found) for found in HIT.findall(text)]
+
+    # -- printing ------------------------------------------------------------------------------------------
+
+    def prompt(self, conversation: Conversation, offer: Offer) -> Prompt:
+        text = self.state_text(conversation) + f"{START}assistant\n"
+        return Prompt(
+            messages=({"role": "user", "content": text},),
+            text=text,
+            grammar=grammar(conversation, offer, search=self.search),
+            stop=(END, "\n"),
+            max_output_tokens=MAX_OUTPUT_TOKENS,
+        )
+
+    def state_text(self, conversation: Conversation) -> str:
+        """The state without the opening of the next turn; what training samples are cut from."""
+        out = [f"{START}user\n{harmless(self._first(conversation))}{END}\n"]
+        for number, call, result in pairs(conversation):
+            if call is not None:
+                out.append(f"{START}assistant\n{line_of(conversation, call)}{END}\n")
+            body = "deleted" if result.forgotten else harmless(conversation.text_of(result))
+            out.append(f"{START}tool\n[{number}] {body}{END}\n")
+        return "".join(out)
+
+    def _first(self, conversation: Conversation) -> str:
+        corpus = conversation.workspace.corpus
+        tokens = corpus.totals(conversation.under).tokens
+        chunks = corpus.chunk_count(conversation.chunk_set)
+        ready = "index ready" if self.search else "read in order"
+        lines = [f"Question: {conversation.question}", f"({tokens} tokens, {chunks} chunks, {ready})"]
+        if self.notes_block and (notes := conversation.notes()):
+            lines.append("Notes:")
+            lines += [
+                f"{conversation.shown_key(note.key)}: {' '.join(note.content.split())}" for note in notes
+            ]
+        return "\n".join(lines)
+
+    # -- reading -------------------------------------------------------------------------------------------
+
+    def read(self, reply: Reply) -> tuple[str, list[Call]]:
+        match = LINE.match(reply.text)
+        if match is None:
+            return reply.text.strip(), []
+        try:
+            arguments = json.loads(match[2])
+        except ValueError:
+            return reply.text.strip(), []
+        return ("", [Call(match[1], arguments)]) if isinstance(arguments, dict) else (reply.text.strip(), [])
+
+    def translate(self, conversation: Conversation, call: Call) -> Call | Answered:
+        given = call.arguments
+        match call.name:
+            case "searchEngine":
+                search: dict[str, Any] = {"keyword": str(given.get("query", "")), "limit": SHOWN_HITS}
+                if len(conversation.under) == 1:
+                    search["under"] = conversation.under[0]
+                return Call(call.name, search)
+            case "readChunk":
+                return Call(
+                    call.name, {"chunk_id": str(given["id"])} if "id" in given else {"enable_scan": True}
+                )
+            case "note":
+                text = str(given.get("text", ""))
+                source = source_of(conversation, text)
+                evidence = [{"chunk_id": str(source), "quote": text}] if source is not None else []
+                key = conversation.stored_key(str(given.get("key", "fact")))
+                return Call(
+                    call.name, {"key": key, "summary": text[:200], "content": text, "evidence": evidence}
+                )
+            case "deleteContext":
+                return Call(call.name, {"msg_id": _message_ids(conversation, given)})
+            case "finish":
+                keys = [note.key for note in conversation.notes()]
+                return Call(call.name, {"answer": str(given.get("answer", "")), "citations": keys})
+        raise Miscast(
+            f"error: no tool {call.name[:40]}", hint=f"Tools: {', '.join(ARGUMENTS)}.", slug="no_such_spell"
+        )
+
+    def word(self, conversation: Conversation, call: Call, result: CastResult, ours: str) -> str:
+        if result.is_error:
+            head, _, rest = ours.partition("\n")
+            return "error: " + (rest or head)[:200]
+        match call.name:
+            case "searchEngine":
+                hits = [
+                    f"{hit['chunk_id']}: {snippet(' '.join(hit['highlights']), str(call.arguments.get('query', '')))}"
+                    for hit in result.result["retrieved_chunks"][:SHOWN_HITS]
+                ]
+                return "\n".join(hits) or "no hits"
+            case "readChunk":
+                parts = (" ".join(part["content"].split()) for part in result.result["retrieved_chunk"])
+                return " ".join(parts)[:MAX_READ_CHARS]
+            case "note":
+                return "saved"
+            case "deleteContext":
+                return "ok"
+            case "finish":
+                return "done"
+        return ours
+
+
+def pairs(conversation: Conversation) -> list[tuple[int, Entry | None, Entry]]:
+    """(id, call, result) of what is in sight. Ids count all results from 1, shown or not."""
+    spoken = conversation.spoken()
+    calls = {e.message.number: e for e in spoken if e.message.role == "assistant"}
+    every = [
+        (number, calls.get(entry.message.invoking or 0), entry)
+        for number, entry in enumerate((e for e in spoken if e.message.role == "tool"), 1)
+    ]
+    old, recent = every[:-KEPT_PAIRS], every[-KEPT_PAIRS:]
+    live = [
+        pair
+        for pair in old
+        if not pair[2].forgotten and pair[2].message.tool in ("readChunk", "searchEngine")
+    ]
+    return live + recent
+
+
+def line_of(conversation: Conversation, call: Entry) -> str:
+    """A call as the model writes it; text without a call as it was."""
+    name, arguments = conversation.call_of(call)
+    if not call.message.tool or not name:
+        return " ".join(call.message.kept_thought.split())[:200] or "…"
+    return written(Call(name, arguments))
+
+
+def written(call: Call) -> str:
+    return f"{call.name} {json.dumps(dict(call.arguments), ensure_ascii=False, separators=(',', ':'))}"
+
+
+def snippet(text: str, query: str, size: int = SNIPPET_WORDS) -> str:
+    """The run of words that holds most of the query's, with the hits in its middle."""
+    shown = text.split()
+    wanted = stems(query)
+    hit = [bool(wanted & stems(word)) for word in shown]
+    starts = range(max(1, len(shown) - size + 1))
+    best = max(starts, key=lambda start: (sum(hit[start : start + size]), -start))
+    places = [place for place in range(best, min(len(shown), best + size)) if hit[place]]
+    if places:
+        middle = (places[0] + places[-1]) // 2 - size // 2
+        best = max(0, min(len(shown) - size, middle))
+    return " ".join(shown[best : best + size])
+
+
+def live_reads(conversation: Conversation) -> list[Entry]:
+    return [e for e in conversation.results("readChunk") if not e.forgotten]
+
+
+def source_of(conversation: Conversation, text: str) -> int | None:
+    """The chunk, read and still in sight, that holds this text."""
+    for entry in reversed(live_reads(conversation)):
+        if text and text in " ".join(conversation.text_of(entry).split()) and entry.message.chunk_ids:
+            return entry.message.chunk_ids[0]
+    return None
+
+
+def _message_ids(conversation: Conversation, given: Any) -> str:
+    results = [e for e in conversation.spoken() if e.message.role == "tool"]
+    ids = given.get("ids", [])
+    wanted = []
+    for one in ids if isinstance(ids, list) else [ids]:
+        number = int(one) if str(one).isdecimal() else 0
+        if not 1 <= number <= len(results):
+            raise Miscast(f"no message {one}", hint=f"There are 1 to {len(results)}.", slug="no_such_message")
+        wanted.append(f"m{results[number - 1].message.number}")
+    if not wanted:
+        raise Miscast("ids is empty", hint="Name at least one message.", slug="bad_argument")
+    return ",".join(wanted)
+
+
+# -- grammar -----------------------------------------------------------------------------------------------
+
+
+def literal(text: str) -> str:
+    """A GBNF literal."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r")
+    return f'"{escaped}"'
+
+
+def inside_json(text: str) -> str:
+    """A text as it stands between the quotes of a JSON string, as a GBNF literal."""
+    return literal(json.dumps(text, ensure_ascii=False)[1:-1])
+
+
+def grammar(conversation: Conversation, offer: Offer, *, search: bool = True) -> str:
+    """GBNF of the actions that this state allows. One with a single branch still lets the model choose its words."""
+    results = [e for e in conversation.spoken() if e.message.role == "tool"]
+    last = results[-1].message.tool if results else ""
+    live_ids = [
+        number
+        for number, entry in enumerate(results, 1)
+        if not entry.forgotten and entry.message.tool in ("searchEngine", "readChunk")
+    ]
+    searches = [e for e in results if e.message.tool == "searchEngine" and not e.message.is_error]
+    reads = live_reads(conversation)
+    seen = {chunk_id for e in conversation.results("readChunk") for chunk_id in e.message.chunk_ids}
+    unread = [chunk_id for chunk_id in offer.found if chunk_id not in seen]
+    notes = conversation.notes()
+    noted = {" ".join(note.content.split()) for note in notes}
+    known = [s for entry in reads for s in sentences(conversation.text_of(entry)) if s not in noted]
+    rules: dict[str, str] = {}
+    branches: list[str] = []
+
+    def branch(name: str, body: str) -> None:
+        branches.append(name)
+        rules[name] = body
+
+    if "searchEngine" in offer and not (unread and last == "searchEngine") and len(searches) < 12:
+        branch(
+            "sea", r'"searchEngine {\"query\":\"" word (" " word)' + f'{{0,{MAX_QUERY_WORDS - 1}}} "\\"}}"'
+        )
+        rules["word"] = " | ".join([*map(literal, _query_words(conversation)), "[a-z] [a-z-]{1,14}"])
+    if "readChunk" in offer and not offer.crowded:
+        if not search:
+            branch("rd", '"readChunk {}"')
+        elif unread:
+            branch(
+                "rd", r'"readChunk {\"id\":" (' + " | ".join(literal(str(one)) for one in unread) + ') "}"'
+            )
+    if known:
+        branch("note", r'"note {\"key\":\"" key "\",\"text\":\"" sent "\"}"')
+        rules["key"] = "[a-z] [a-z0-9 ]{1,23}"
+        rules["sent"] = " | ".join(dict.fromkeys(map(inside_json, known)))
+    if live_ids:
+        branch("del", r'"deleteContext {\"ids\":[" id ("," id){0,5} "]}"')
+        rules["id"] = " | ".join(literal(str(one)) for one in live_ids)
+    if notes or searches or not search or not branches:
+        branch("fin", r'"finish {\"answer\":\"" ans "\"}"')
+        rules["ans"], more = _answers([" ".join(note.content.split()) for note in notes])
+        rules |= more
+    if offer.last_round:
+        branches = ["fin"]
+    lines = [f"root ::= {' | '.join(branches)}", *(f"{name} ::= {body}" for name, body in rules.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _query_words(conversation: Conversation) -> list[str]:
+    """Words a query may take as they stand: the question's and the notes'."""
+    texts = [conversation.question, *(note.content for note in conversation.notes())]
+    found = dict.fromkeys(word for text in texts for word in WORD.findall(text) if word.lower() not in STOP)
+    return [word for word in found if '"' not in word and "\\" not in word]
+
+
+def _answers(texts: list[str]) -> tuple[str, dict[str, str]]:
+    """Any run of words of a note, several of them parted by commas, or that nothing was found. One rule a word: from
+    there the run goes on or ends."""
+    rules: dict[str, str] = {}
+    starts: list[str] = []
+    for which, text in enumerate(texts):
+        shown = re.findall(r"\S+", text)
+        for place, word in enumerate(shown):
+            name = f"w{which}x{place}"
+            bare = word.strip('.,;:!?"“”()[]') or word
+            goes_on = place + 1 < len(shown)
+            body = [inside_json(bare)]
+            if goes_on:
+                body.append(f'{inside_json(word)} " " w{which}x{place + 1}')
+            rules[name] = " | ".join(body)
+            starts.append(name)
+    if not starts:
+        return literal(NOT_FOUND), {}
+    rules["span"] = " | ".join(starts)
+    return f'span (", " span){{0,5}} | {literal(NOT_FOUND)}', rules

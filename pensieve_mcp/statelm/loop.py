@@ -1,0 +1,314 @@
+"""The loop: print the state, let a model choose one call, cast it, write both down; until it finishes or must stop.
+
+s' = F(s, a, o) with F the ledger's fold. The loop adds no words of its own to an answer: it ends with what the model
+finished with, with an honest "not found", or with a worded reason. Guards answer a call instead of a spell
+where casting it could not help: repeats, plans after plans, several calls at once, reading past the window.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from pensieve_mcp.errors import BackendError, Miscast, PensieveError
+from pensieve_mcp.spellbook.casting import CastResult, cast
+from pensieve_mcp.statelm.backends import Backend
+from pensieve_mcp.statelm.conversation import Conversation, heaviest_results
+from pensieve_mcp.statelm.dialects import Answered, Dialect
+from pensieve_mcp.statelm.evidence import citations, refuses
+from pensieve_mcp.statelm.offering import Offer, offer
+from pensieve_mcp.statelm.turns import Asked, Call, Metrics, Prompt, Reply, Turn, Usage
+from pensieve_mcp.tokens import count_tokens
+
+if TYPE_CHECKING:
+    from pensieve_mcp.workspace import Workspace
+
+log = logging.getLogger(__name__)
+
+HARD_STOP_ROUNDS = 200  # the paper's evaluation; the budget of rounds (150) only leaves finish to be chosen
+STRAY_TURNS = 4  # turns in a row that came to nothing, after which a model is stuck
+SAME_CALL = 3  # times the same call may be written in one state of affairs
+UNCOUNTED = Usage()
+CHANGING = frozenset({"note", "updateNote", "deleteContext", "restoreContext", "plan", "buildIndex"})
+ENDLESS = frozenset(
+    {"checkBudget", "readChunk"}
+)  # may be called alike again: reading on, looking at the meter
+
+
+class Cancelled(PensieveError):
+    """Whoever asked does not want the answer any more."""
+
+    slug = "cancelled"
+
+
+class Loop:
+    """One question with one dialect. `watch` sees every turn; `cancelled` is asked before each."""
+
+    def __init__(
+        self,
+        conversation: Conversation,
+        dialect: Dialect,
+        *,
+        watch: Callable[[Turn], None] = lambda turn: None,
+        cancelled: Callable[[], bool] = lambda: False,
+        hard_stop_rounds: int = HARD_STOP_ROUNDS,
+    ) -> None:
+        self.conversation = conversation
+        self.dialect = dialect
+        self.watch = watch
+        self.cancelled = cancelled
+        self.hard_stop_rounds = hard_stop_rounds
+        self.answer: str | None = None
+        self.usage = Usage()
+        self.peak_prompt_tokens = 0
+        self.visible: list[int] = []
+        self._counts: Counter[str] = Counter()
+        self._written: Counter[str] = Counter()
+        self._strays = 0
+        self._last_tool = ""
+        self._began = time.monotonic(), time.process_time()
+
+    @classmethod
+    def over(
+        cls,
+        workspace: Workspace,
+        question: str,
+        dialect: Dialect,
+        *,
+        model: str = "",
+        under: tuple[str, ...] = (),
+        watch: Callable[[Turn], None] = lambda turn: None,
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> Loop:
+        """A new conversation over a workspace, cut into the chunks that the dialect's model knows."""
+        if dialect.chunk_set is not None:
+            workspace.corpus.ensure_chunk_set(dialect.chunk_set)
+        conversation = Conversation.begin(
+            workspace,
+            question,
+            model=model,
+            chunk_set=dialect.chunk_set,
+            private_notes=dialect.private_notes,
+            under=under,
+        )
+        return cls(conversation, dialect, watch=watch, cancelled=cancelled)
+
+    # -- one turn ------------------------------------------------------------------------------------------
+
+    def offer(self) -> Offer:
+        return offer(self.conversation, hits_in=self.dialect.hits_in, search=self.dialect.search)
+
+    def prompt(self) -> Prompt:
+        """The state as the model sees it now; makes room first where it would not fit."""
+        self._make_room()
+        printed = self.dialect.prompt(self.conversation, self.offer())
+        self._measure(printed)
+        return printed
+
+    def take(self, reply: Reply, offered: Offer | None = None) -> None:
+        """One reply of a model: its first call is cast, anything else is answered with what to do instead."""
+        self.usage += reply.usage
+        self.peak_prompt_tokens = max(self.peak_prompt_tokens, reply.usage.prompt_tokens)
+        thought, calls = self.dialect.read(reply)
+        if not calls:
+            self._stray(thought, reply)
+            return
+        self.act(calls[0], thought, ignored=len(calls) - 1, usage=reply.usage)
+
+    def act(
+        self, call: Call, thought: str = "", *, ignored: int = 0, usage: Usage = UNCOUNTED
+    ) -> CastResult | None:
+        """Cast one call of the dialect and write it down. None where a guard or the dialect answered it."""
+        said = json.dumps(
+            {"name": call.name, "arguments": dict(call.arguments)}, ensure_ascii=False, default=str
+        )
+        try:
+            self._guard(call, said)
+            translated = self.dialect.translate(self.conversation, call)
+        except PensieveError as refused:
+            self._refuse(call, said, thought, refused, usage)
+            return None
+        if isinstance(translated, Answered):
+            self.conversation.say(
+                call.name,
+                said,
+                translated.text,
+                thought=thought,
+                is_error=translated.is_error,
+                label=translated.label,
+            )
+            self._done(call, thought, translated.text, translated.is_error, usage)
+            return None
+        result = cast(self.conversation, translated.name, translated.arguments)
+        more = (
+            "\n[One call a turn: only the first was cast.]" if ignored and self.dialect.name == "ours" else ""
+        )
+        shown = ""
+
+        def word(ours: str) -> str:
+            nonlocal shown
+            shown = self.dialect.word(self.conversation, call, result, ours) + more
+            return shown
+
+        self.conversation.settle(word, call_text=said, thought=thought)
+        self._done(call, thought, shown or result.text, result.is_error, usage)
+        if translated.name == "finish" and not result.is_error:
+            self.answer = str(result.result["final_answer"])
+        return result
+
+    # -- guards --------------------------------------------------------------------------------------------
+
+    def _guard(self, call: Call, said: str) -> None:
+        """Raises Miscast for a call that would be cast in vain."""
+        if call.name == "plan" and self._last_tool == "plan" and call.arguments:
+            raise Miscast(
+                "The plan was written in the turn before.",
+                hint="Take its first step now: searchEngine, readChunk or note.",
+                slug="plan_again",
+            )
+        self._written[said] += 1
+        if self._written[said] > 1 and call.name not in ENDLESS:
+            raise Miscast(
+                "This very call was made before, and nothing has changed since.",
+                hint="Search with other words, read another chunk, or finish with what the notes say.",
+                slug="repeated",
+            )
+        if (
+            call.name == "readChunk"
+            and self._written[said] > SAME_CALL
+            and call.arguments.get("enable_scan") is None
+        ):
+            wanted = call.arguments.get("chunk_id", call.arguments.get("id"))
+            if wanted is not None:
+                raise Miscast(
+                    f"Chunk {wanted} was read {self._written[said] - 1} times.",
+                    hint="Note what it says, or finish.",
+                    slug="repeated",
+                )
+
+    def _refuse(self, call: Call, said: str, thought: str, refused: PensieveError, usage: Usage) -> None:
+        text = str(refused)
+        if self.dialect.name == "published":
+            text = json.dumps({"error": text}, ensure_ascii=False)
+        self.conversation.say(call.name[:80] or "call", said, text, thought=thought, is_error=True)
+        self._done(call, thought, text, True, usage)
+
+    def _stray(self, thought: str, reply: Reply) -> None:
+        """No call in the reply: nothing, garbage, an answer in plain words."""
+        offered = sorted(self.offer().spells)
+        why = "The reply was cut off before a call. " if reply.cut else "There was no call in that reply. "
+        text = f"{why}Call one tool: {', '.join(offered)}. To answer, call finish."
+        said = json.dumps({"name": "", "arguments": {}})
+        self.conversation.say("", said, text, thought=thought or "…", is_error=True)
+        self._done(Call(""), thought, text, True, reply.usage)
+
+    def _done(self, call: Call, thought: str, text: str, is_error: bool, usage: Usage) -> None:
+        if call.name in CHANGING and not is_error:
+            changed = {said for said in self._written if call.name not in ("plan",)}
+            for said in changed:
+                if not said.startswith(f'{{"name": "{call.name}"'):
+                    self._written[said] = 0
+        self._strays = self._strays + 1 if is_error else 0
+        self._last_tool = call.name
+        self._counts["errors" if is_error else call.name] += 1
+        visible = self.conversation.budget().used
+        self.visible.append(visible)
+        self.watch(
+            Turn(len(self.visible), call.name, dict(call.arguments), thought, text, is_error, visible, usage)
+        )
+
+    def _make_room(self) -> None:
+        """A prompt that no longer fits cannot be sent: the heaviest results go, in our name, until it does. The model
+        sees their stubs; the ledger says who did it."""
+        settings = self.conversation.settings
+        limit = settings.window_tokens - settings.reserve_tokens
+        while self.conversation.budget().used > limit:
+            heavy = heaviest_results(self.conversation.spoken())
+            if not heavy:
+                return
+            self.conversation.forget((heavy[0].message.number,), "over budget: deleted by the loop")
+
+    def _measure(self, printed: Prompt) -> None:
+        if self.dialect.name == "compact":
+            overhead = count_tokens(printed.text) - self.conversation.transcript().visible_tokens
+        else:
+            first = sum(count_tokens(str(m["content"])) for m in printed.messages[:2])
+            overhead = first + count_tokens(json.dumps(printed.tools, ensure_ascii=False))
+        self.conversation.with_overhead(max(0, overhead))
+
+    # -- many turns ----------------------------------------------------------------------------------------
+
+    def run(self, backend: Backend) -> Asked:
+        """Turn until the end. Never raises on what a model or its server does; StorageError is passed on."""
+        ended, detail = "finished", ""
+        try:
+            while self.answer is None:
+                if self.cancelled():
+                    ended = "cancelled"
+                    break
+                if self.conversation.transcript().rounds >= self.hard_stop_rounds:
+                    ended, detail = (
+                        "rounds",
+                        f"Stopped after {self.hard_stop_rounds} rounds without an answer.",
+                    )
+                    break
+                if self._strays >= STRAY_TURNS:
+                    ended, detail = (
+                        "stuck",
+                        f"Stopped after {STRAY_TURNS} turns in a row that came to nothing.",
+                    )
+                    break
+                self.take(backend.reply(self.prompt()))
+        except BackendError as error:
+            ended, detail = "backend", str(error)
+        return self.result(ended, detail, model=backend.model)
+
+    def result(
+        self, ended: str = "finished", detail: str = "", *, model: str = "", extractive: bool = False
+    ) -> Asked:
+        """What came of it, with the answer's support looked up."""
+        answer = self.answer if self.answer is not None else ""
+        found = bool(answer) and not refuses(answer)
+        grounded, cited = citations(self.conversation, answer) if found else (False, ())
+        if ended == "finished" and not found:
+            ended = "not_found"
+        return Asked(
+            question=self.conversation.question,
+            answer=answer,
+            found=found,
+            grounded=grounded,
+            policy="extractive" if extractive else "model",
+            ended=ended,
+            citations=cited,
+            metrics=self.metrics(),
+            episode=self.conversation.handle,
+            model=model,
+            dialect=self.dialect.name,
+            detail=detail,
+        )
+
+    def metrics(self) -> Metrics:
+        transcript = self.conversation.transcript()
+        counts = self._counts
+        reads = counts["readChunk"] + counts["loadDocument"]
+        return Metrics(
+            rounds=len(self.visible),
+            memory_operations=counts["note"] + counts["updateNote"] + counts["readNote"],
+            deletions=counts["deleteContext"],
+            searches=counts["searchEngine"],
+            reads=reads,
+            errors=counts["errors"],
+            peak_tokens=max([*self.visible, 0]),
+            mean_tokens=round(sum(self.visible) / len(self.visible), 1) if self.visible else 0.0,
+            said_tokens=sum(e.message.tokens for e in transcript.entries),
+            freed_tokens=transcript.freed_tokens,
+            deletions_per_read=round(counts["deleteContext"] / reads, 2) if reads else 0.0,
+            peak_prompt_tokens=self.peak_prompt_tokens,
+            seconds=round(time.monotonic() - self._began[0], 3),
+            cpu_seconds=round(time.process_time() - self._began[1], 3),
+            usage=self.usage,
+        )

@@ -1,0 +1,139 @@
+"""Sentences of a text and how well one answers a question: shared by the policy without a model, the grammar of the
+compact dialect, and the evidence of notes."""
+
+from __future__ import annotations
+
+import re
+
+BORDER = re.compile(r"(?<=[.!?。！？])[\"”')\]]*\s+|\n\s*\n|(?<=[。！？])")
+WORD = re.compile(r"\w+(?:[-'’]\w+)*")
+MAX_SENTENCE_CHARS = 320
+STOP = frozenset(
+    [
+        "a",
+        "an",
+        "the",
+        "of",
+        "in",
+        "on",
+        "at",
+        "to",
+        "for",
+        "by",
+        "is",
+        "was",
+        "were",
+        "are",
+        "be",
+        "been",
+        "did",
+        "do",
+        "does",
+        "what",
+        "which",
+        "who",
+        "whom",
+        "whose",
+        "where",
+        "when",
+        "how",
+        "many",
+        "much",
+        "and",
+        "or",
+        "with",
+        "that",
+        "this",
+        "these",
+        "those",
+        "it",
+        "its",
+        "from",
+        "as",
+        "has",
+        "have",
+        "had",
+        "i",
+        "my",
+        "me",
+        "you",
+        "your",
+        "name",
+        "called",
+        "there",
+        "their",
+        "they",
+        "he",
+        "she",
+        "his",
+        "her",
+        "not",
+        "into",
+        "about",
+        "than",
+        "then",
+    ]
+)
+
+
+def sentences(text: str) -> list[str]:
+    """Sentences on one line each; overlong ones are cut at a word, since a quote should be short."""
+    found = []
+    for piece in BORDER.split(text):
+        one = " ".join((piece or "").split())
+        while len(one) > MAX_SENTENCE_CHARS:
+            cut = one.rfind(" ", 0, MAX_SENTENCE_CHARS)
+            cut = cut if cut > MAX_SENTENCE_CHARS // 2 else MAX_SENTENCE_CHARS
+            found.append(one[:cut].strip())
+            one = one[cut:].strip()
+        if one:
+            found.append(one)
+    return found
+
+
+def words(text: str) -> list[str]:
+    return [word.lower() for word in WORD.findall(text)]
+
+
+def content_words(text: str) -> list[str]:
+    """Words that say something, in order; all words where there are no others."""
+    kept = [word for word in words(text) if word not in STOP]
+    return kept or words(text)
+
+
+def stem(word: str) -> str:
+    """A crude English stem: enough to match `founded` with `founder`."""
+    return re.sub(r"(?:ings?|ers?|ors?|ed|es|s|d|e)$", "", word) if len(word) > 4 else word
+
+
+def stems(text: str) -> set[str]:
+    return {stem(word) for word in content_words(text)}
+
+
+def normal(text: str) -> str:
+    """For comparing answers: lower case, words only, no articles."""
+    return " ".join(word for word in words(text) if word not in ("a", "an", "the"))
+
+
+def coverage(question: str, sentence: str) -> float:
+    """Share of the question's content words that a sentence holds; names and numbers count three times, 0 to 1."""
+    weights = {stem(word.lower()): _weight(word, place) for place, word in enumerate(WORD.findall(question))
+               if word.lower() not in STOP}  # fmt: skip
+    if not weights:
+        return 0.0
+    held = stems(sentence) | {stem(word) for word in words(sentence)}
+    return sum(weight for one, weight in weights.items() if one in held) / sum(weights.values())
+
+
+def _weight(word: str, place: int) -> float:
+    return 3.0 if place and (word[0].isupper() or any(c.isdigit() for c in word)) else 1.0
+
+
+def names(question: str) -> set[str]:
+    """Proper names and numbers of a question: what an answer must be about."""
+    found = WORD.findall(question)
+    return {
+        word.lower()
+        for place, word in enumerate(found)
+        if ((place and word[0].isupper()) or any(c.isdigit() for c in word)) and word.lower() not in STOP
+    }

@@ -1,0 +1,151 @@
+# mypy: disable-error-code="import-not-found, no-any-return, unused-ignore"
+"""Supervised training: the adapter on samples, resumable, the same order and numbers by seed.
+
+Checkpoints are written with their step, so that episodes, not the loss, choose among them. Only this file and
+`network.py` need torch (extra `[train]`).
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+
+from pensieve_mcp.statelm.gguf import Gguf
+from pensieve_mcp.statelm.training.network import Network
+from pensieve_mcp.statelm.training.samples import Encoded, Sample, encoded
+from pensieve_mcp.statelm.training.tokens import Tokenizer
+
+STATE_FILE = "training.pt"
+LOG_FILE = "log.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What a run is made with; it stands in the log and the model card."""
+
+    seed: int = 7
+    rank: int = 16
+    alpha: float = 32.0
+    first_layer: int = 10
+    batch: int = 4
+    learning_rate: float = 1.5e-3
+    warm_up_steps: int = 8
+    steps: int = 200
+    max_tokens: int = 900
+    checkpoint_steps: int = 25
+    threads: int = 1
+
+
+def order(samples: Sequence[Encoded], recipe: Recipe) -> list[list[Encoded]]:
+    """Batches of like length in an order drawn by seed, as many as there are steps."""
+    dice = random.Random(recipe.seed)
+    batches: list[list[Encoded]] = []
+    while len(batches) < recipe.steps:
+        shuffled = list(samples)
+        dice.shuffle(shuffled)
+        span = 8 * recipe.batch
+        for start in range(0, len(shuffled), span):
+            bucket = sorted(shuffled[start : start + span], key=lambda one: len(one.tokens))
+            cut = [bucket[place : place + recipe.batch] for place in range(0, len(bucket), recipe.batch)]
+            dice.shuffle(cut)
+            batches += cut
+    return batches[: recipe.steps]
+
+
+def rate(step: int, recipe: Recipe) -> float:
+    """Linear warm-up, then linear decay to a twentieth. `step` from 0."""
+    left = 1 - step / max(1, recipe.steps)
+    return recipe.learning_rate * min(1.0, (step + 1) / recipe.warm_up_steps) * max(0.05, left)
+
+
+def train(
+    base: Path,
+    samples: Sequence[Sample],
+    out: Path,
+    recipe: Recipe,
+    *,
+    start_from: Path | None = None,
+    progress: Callable[[dict[str, float]], None] = lambda line: None,
+    stop: Callable[[], bool] = lambda: False,
+) -> Path:
+    """Train in folder `out`, going on where an earlier run of the same recipe stopped. Answers the last adapter.
+
+    `start_from` is an adapter to begin with. `stop` is asked after each step; a checkpoint is written then.
+    """
+    torch.set_num_threads(recipe.threads)
+    torch.manual_seed(recipe.seed)
+    out.mkdir(parents=True, exist_ok=True)
+    source = Gguf.open(base)
+    tokenizer = Tokenizer(source)
+    made = [encoded(sample, tokenizer) for sample in samples]
+    usable = [one for one in made if len(one.tokens) <= recipe.max_tokens and any(one.weights)]
+    if not usable:
+        raise ValueError("no sample fits into max_tokens")
+    network = Network(source, rank=recipe.rank, alpha=recipe.alpha, first=recipe.first_layer)
+    if start_from is not None:
+        network.load_adapter(start_from)
+    parameters = network.trained()
+    optimiser = torch.optim.AdamW(parameters, lr=recipe.learning_rate, weight_decay=0.0, betas=(0.9, 0.98))
+    begun = _resume(out, network, optimiser, recipe)
+    clock, tokens = time.process_time(), 0
+    batches = order(usable, recipe)
+    last = out / "adapter.gguf"
+    with (out / LOG_FILE).open("a", encoding="utf-8") as log:
+        for step in range(begun, recipe.steps):
+            for group in optimiser.param_groups:
+                group["lr"] = rate(step, recipe)
+            total, weight = network.loss(batches[step])
+            (total / weight).backward()
+            torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+            optimiser.step()
+            optimiser.zero_grad(set_to_none=True)
+            tokens += sum(len(one.tokens) for one in batches[step])
+            line = {
+                "step": step + 1,
+                "loss": round(total.item() / weight, 4),
+                "tokens": tokens,
+                "cpu_seconds": round(time.process_time() - clock, 1),
+                "rate": rate(step, recipe),
+            }
+            log.write(json.dumps(line) + "\n")
+            log.flush()
+            progress(line)
+            ends = step + 1 == recipe.steps or stop()
+            if ends or (step + 1) % recipe.checkpoint_steps == 0:
+                network.save_adapter(out / f"adapter-{step + 1:05d}.gguf")
+                network.save_adapter(last)
+                _save(out, step + 1, network, optimiser, recipe)
+            if ends:
+                break
+    return last
+
+
+def _save(out: Path, step: int, network: Network, optimiser: torch.optim.Optimizer, recipe: Recipe) -> None:
+    beside = out / (STATE_FILE + ".part")
+    matrices = [p.detach() for p in network.trained()]
+    torch.save(
+        {"step": step, "recipe": asdict(recipe), "matrices": matrices, "optimiser": optimiser.state_dict()},
+        beside,
+    )
+    beside.replace(out / STATE_FILE)
+
+
+def _resume(out: Path, network: Network, optimiser: torch.optim.Optimizer, recipe: Recipe) -> int:
+    """The step to go on from. A state of another recipe is no state of this run."""
+    file = out / STATE_FILE
+    if not file.exists():
+        return 0
+    state = torch.load(file, weights_only=True)
+    if state["recipe"] != asdict(recipe):
+        return 0
+    with torch.no_grad():
+        for parameter, matrix in zip(network.trained(), state["matrices"], strict=True):
+            parameter.copy_(matrix)
+    optimiser.load_state_dict(state["optimiser"])
+    return int(state["step"])
