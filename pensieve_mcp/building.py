@@ -356,7 +356,7 @@ class _Build:
         try:
             index = self.plan.open_index(folder)
         except IndexMismatch as error:
-            if error.slug != "index_missing" and not error.hint.startswith("Build the index"):
+            if error.slug == "other_encoder":
                 raise  # another encoder was asked for: that may cost hours, so a person decides
             index = self._new_index(str(error))
         except StorageError as error:

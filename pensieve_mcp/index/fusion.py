@@ -50,7 +50,8 @@ def fuse(
         scores[passage] = scores.get(passage, 0.0) + weight * share
     ranked = sorted([(-score, passage) for passage, score in scores.items()])[:limit]
     return [
-        Fused(passage, -below, lexical.get(passage, 0.0), dense.get(passage, 0.0)) for below, passage in ranked
+        Fused(passage, -below, lexical.get(passage, 0.0), dense.get(passage, 0.0))
+        for below, passage in ranked
     ]
 
 

@@ -44,9 +44,8 @@ FORMAT = 1
 STATIC, TRUE = "static", "minilm"  # the table, and the model in whose space it lies
 SIDE_LIMIT = 200  # candidates each side brings into the fusion
 SECOND_STAGE_LIMIT = 20  # candidates that get their true vector; 20 keep 76 % of what all would gain
-SECOND_STAGE_SECONDS = 0.3
+SECOND_STAGE_SECONDS = 0.3  # looked at before each passage, so the most that is overrun is one passage
 ENCODER_PATIENCE_SECONDS = 0.4  # the static table is ready within this on any machine we saw
-TRUE_AT_ONCE = 4  # larger batches only cost memory
 SPELLED_WORDS = 3  # near spellings are looked up for keywords; a long question that matches can spare a word
 QUESTION_CHARS = 2_000  # what of a question is encoded; models read about this much
 
@@ -78,6 +77,7 @@ class Index:
         self._true = Loading(TRUE, opener) if second_stage and encoder_spec == STATIC else None
         self._cache = VectorCache()
         self._refreshing = threading.Lock()
+        self._closed = False
         self._trouble = ""  # why the last commit of vectors cannot be read
         self._below: tuple[int, tuple[str, ...], frozenset[int]] | None = None
 
@@ -97,7 +97,8 @@ class Index:
 
         `second_stage` False keeps MiniLM out altogether. `opener` turns a spec into an encoder (tests).
         Raises IndexMismatch when it is missing (read only), of another version or made with another encoder,
-        StorageError when it is damaged. In each case building again mends it.
+        StorageError when it is damaged. In each case building again mends it. Damaged vectors alone keep a
+        reader from nothing: words answer, and `notes` and `check` say why (a builder is refused, to build anew).
         """
         state = _read_state(folder)
         if state is None and read_only:
@@ -109,7 +110,13 @@ class Index:
         lexical = LexicalIndex.open(folder / "lexical", read_only=read_only)
         from pensieve_mcp.index.vectors import VectorStore
 
-        vectors = VectorStore.open(folder / "vectors", read_only=read_only)
+        trouble = ""
+        try:
+            vectors = VectorStore.open(folder / "vectors", read_only=read_only)
+        except PensieveError as error:
+            if not read_only:
+                raise
+            vectors, trouble = VectorStore.unread(folder / "vectors"), str(error)
         if state is None:
             state = {
                 "format": FORMAT,
@@ -122,7 +129,7 @@ class Index:
             from pensieve_mcp.index.encoders import open_encoder
 
             opener = open_encoder
-        return cls(
+        opened = cls(
             folder,
             lexical,
             vectors,
@@ -133,6 +140,17 @@ class Index:
             second_stage=second_stage,
             opener=opener,
         )
+        opened._trouble = trouble
+        return opened
+
+    def close(self) -> None:
+        """Let go of all files, so that the folder can be deleted, on Windows too. What is asked afterwards is
+        answered by StorageError (slug `index_closed`). Closing twice is no error."""
+        with self._refreshing:
+            self._closed = True
+            self._below = None
+            self._vectors.close()
+            self._lexical.close()
 
     # -- what it is ----------------------------------------------------------------------------------------
 
@@ -169,7 +187,9 @@ class Index:
             passages = self._lexical.passages
         except PensieveError as error:
             return (str(error),)
-        problems = [self._trouble] if self._trouble else []
+        if self._trouble:
+            return (f"{self._trouble} Until then search by meaning is off.",)
+        problems = []
         if not self._in_step():
             problems.append(
                 f"Words are at commit {self._lexical.generation}, vectors at {self._vectors_generation()}: "
@@ -383,7 +403,7 @@ class Index:
                     ranking = fusion.fuse(lexical, dense, weight, kept)
             # For other languages the model's order is worse than the words' (Spanish: .766 to .738).
             if is_true and self._true is not None and share < 1.0 and script >= 1.0:
-                ranking = self._second_stage(vector, ranking, share, deadline, notes)
+                ranking = self._second_stage(vector, ranking, deadline, notes)
             ranked.append(ranking)
         return ranked if helped else None
 
@@ -425,7 +445,6 @@ class Index:
         self,
         vector: NDArray[np.float32],
         ranking: list[fusion.Fused],
-        share: float,
         deadline: float,
         notes: list[str],
     ) -> list[fusion.Fused]:
@@ -435,36 +454,31 @@ class Index:
             return ranking
         head, rest = ranking[:SECOND_STAGE_LIMIT], ranking[SECOND_STAGE_LIMIT:]
         ends = min(time.monotonic() + SECOND_STAGE_SECONDS, deadline)
-        texts = self._texts([one.passage_id for one in head])
-        cosines: dict[int, float] = {}
+        ids = [one.passage_id for one in head]
+        have = dict(zip(ids, self._vectors.upgraded(ids).tolist(), strict=True))
+        cosines = {one.passage_id: one.dense for one in head if have[one.passage_id]}
+        texts = self._texts([passage for passage in ids if not have[passage]])
         unknown: list[tuple[int, str]] = []
-        for one in head:
-            text = texts.get(one.passage_id)
-            if text is None:
-                continue
+        for passage, text in texts.items():
             known = self._cache.known(text)
             if known is None:
-                unknown.append((one.passage_id, text))
+                unknown.append((passage, text))
             else:
-                cosines[one.passage_id] = float(known @ vector)
-        for start in range(0, len(unknown), TRUE_AT_ONCE):
-            if time.monotonic() >= ends:
+                cosines[passage] = float(known @ vector)
+        unknown.sort(key=lambda one: ids.index(one[0]))
+        longest = 0.0
+        for passage, text in unknown:
+            begun = time.monotonic()
+            if begun + longest >= ends:
                 break
-            batch = unknown[start : start + TRUE_AT_ONCE]
             try:
-                made = model.documents([text for _, text in batch])
+                made = model.documents([text])
             except BackendError as error:
                 notes.append(f"The model failed on a passage ({error.message}); the first order stands.")
                 break
-            self._cache.keep([text for _, text in batch], made)
-            cosines.update(zip((passage for passage, _ in batch), map(float, made @ vector), strict=True))
-        if share > 0:
-            # Upgraded passages also have vectors of their windows, and the best of those was found already.
-            cosines.update(
-                (one.passage_id, max(one.dense, cosines[one.passage_id]))
-                for one in head
-                if one.passage_id in cosines
-            )
+            self._cache.keep([text], made)
+            cosines[passage] = float(made[0] @ vector)
+            longest = max(longest, time.monotonic() - begun)
         return fusion.rerank(head, cosines, rest)
 
     def _script_weight(self, query: str) -> float:
@@ -485,14 +499,18 @@ class Index:
 
     def _refresh(self) -> None:
         with self._refreshing:
+            if self._closed:
+                raise StorageError(
+                    f"The index in {self.folder} was closed.", hint="Open it again.", slug="index_closed"
+                )
             self._lexical.refresh()
-            if self._in_step():
-                return
             try:
-                self._vectors.refresh()
+                self._vectors.refresh()  # in any case: better vectors come under the generation there is
                 self._trouble = ""
             except PensieveError as error:  # words answer; the reason stands in every answer's notes
                 self._trouble = str(error)
+            if not self._in_step():  # a commit may have ended between the two looks
+                self._lexical.refresh()
 
     def _vectors_generation(self) -> int:
         return int(self._vectors.generation)
@@ -511,6 +529,8 @@ class Index:
 
     def writer(self) -> IndexWriter:
         """The one writer, to be closed. Raises StorageError (slug `index_busy`) while another process writes."""
+
+        self._refresh()
 
         def save(state: Mapping[str, Any]) -> None:
             _write_state(self.folder, state)
@@ -641,10 +661,12 @@ def _compare(folder: Path, state: Mapping[str, Any], encoder_spec: str) -> None:
         raise IndexMismatch(
             f"The index in {folder} is of format {found[0]}.{found[1]}, this program reads {FORMAT}.{fields.VERSION}.",
             hint="Build the index again; the documents are untouched.",
+            slug="other_version",
         )
     if state.get("encoder_spec") != encoder_spec:
         raise IndexMismatch(
             f"The index in {folder} was made with the encoder {state.get('encoder_spec')}, not {encoder_spec}: "
             "their vectors cannot be compared.",
             hint=f"Set index.encoder to {state.get('encoder_spec')}, or build the index again.",
+            slug="other_encoder",
         )

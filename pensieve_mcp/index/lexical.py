@@ -135,6 +135,18 @@ def _schema() -> Any:
     return builder.build()
 
 
+class _Closed:
+    """Stands where tantivy's objects were: their mappings end with the last reference."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __getattr__(self, name: str) -> Any:
+        raise StorageError(
+            f"The word index in {self._folder} was closed.", hint="Open it again.", slug="index_closed"
+        )
+
+
 class LexicalIndex:
     """An opened folder. Any number of processes may hold one; one at a time gets `writer()`.
 
@@ -176,6 +188,7 @@ class LexicalIndex:
                         f"The word index in {folder} was made by another version (its fields differ: "
                         f"{', '.join(sorted(names ^ _FIELDS))}).",
                         hint="Build the index again; the documents are untouched.",
+                        slug="other_version",
                     )
                 handle = Index.open(str(folder))
             else:
@@ -188,6 +201,11 @@ class LexicalIndex:
             handle.register_tokenizer("pensieve_about", analyzers.about)
             handle.reload()
             return cls(folder, handle, analyzers)
+
+    def close(self) -> None:
+        """Let go of the files. Whatever is asked afterwards raises StorageError (slug `index_closed`)."""
+        self._handle = self._searcher = _Closed(self.folder)
+        self._generation = None
 
     # -- reading -------------------------------------------------------------------------------------------
 

@@ -47,6 +47,7 @@ def read_manifest(folder: Path) -> tuple[Manifest, tuple[int, ...]]:
             raise IndexMismatch(
                 f"The vectors in {folder} are of format {content['format']}, this program reads {FORMAT}.",
                 hint="Build the index again; the documents are untouched.",
+                slug="other_version",
             )
         del content["format"]
         return Manifest(**{**content, "segments": tuple(content["segments"])}), stamp

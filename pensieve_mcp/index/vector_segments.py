@@ -13,6 +13,7 @@ mean.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,7 @@ def quantised(
     return Rows(ints, scales.astype(np.float32), passages, documents, np.full(len(ints), kind, np.uint8))
 
 
-def joined(parts: list[Rows]) -> Rows:
+def joined(parts: Sequence[Rows]) -> Rows:
     """All rows, sorted by passage; rows of one passage stay in their order."""
     passages = np.concatenate([part.passages for part in parts])
     order = np.argsort(passages, kind="stable")

@@ -66,6 +66,7 @@ class VectorStore:
         self._pending: list[Rows] = []
         self._pending_ids: set[int] = set()
         self._killed: dict[str, NDArray[np.bool_]] = {}  # segment -> marks, the published ones included
+        self._closed = False
 
     @classmethod
     def open(
@@ -86,6 +87,11 @@ class VectorStore:
         _compare(folder, snapshot.manifest, fingerprint, dim)
         return cls(folder, snapshot, read_only=read_only, fingerprint=fingerprint)
 
+    @classmethod
+    def unread(cls, folder: Path) -> VectorStore:
+        """An empty store, for reading, in place of one that cannot be opened; `refresh` tries again each time."""
+        return cls(folder, Snapshot(Manifest(), (-1,), ()), read_only=True, fingerprint="")
+
     # -- reading -------------------------------------------------------------------------------------------
 
     @property
@@ -100,7 +106,7 @@ class VectorStore:
     def refresh(self) -> bool:
         """See what others have committed since; True when something changed. Costs one look at a file's
         status when nothing did. Raises IndexMismatch when it was rebuilt with another encoder."""
-        if manifest_stamp(self.folder) == self._snapshot.stamp:
+        if self._closed or manifest_stamp(self.folder) == self._snapshot.stamp:
             return False
         with self._changing:
             if self._lock.held:  # we are the writer; nobody else can have published
@@ -122,7 +128,8 @@ class VectorStore:
 
         `deadline` is a `time.monotonic()` value; what was not reached by then is missing. Up to 20,000 rows
         are compared exactly (within int8: 0.005); above, one in a hundred, but 2,000 at least, after a first
-        choice by 1-bit codes (recall@10 .995 at 100,000). Raises IndexMismatch when the question has another number of dimensions.
+        choice by 1-bit codes (recall@10 .995 at 100,000). Raises IndexMismatch when the question has another
+        number of dimensions.
         """
         segments, query = self._segments_for(query_vector)
         allowed = None if allowed_documents is None else _documents(allowed_documents)
@@ -141,6 +148,16 @@ class VectorStore:
                 np.maximum.at(best, owners, score_rows(segment, query, rows)[1])
         best[np.isneginf(best)] = 0
         found: NDArray[np.float32] = best[places]
+        return found
+
+    def upgraded(self, passage_ids: Sequence[int]) -> NDArray[np.bool_]:
+        """Which of these passages have vectors of the better kind, in the order given."""
+        asked, places = np.unique(np.asarray(passage_ids, np.uint64), return_inverse=True)
+        have = np.zeros(len(asked), bool)
+        for segment in self._snapshot.segments:
+            rows, owners = segment.rows_of(asked)
+            have[owners[segment.kinds[rows] == UPGRADED]] = True
+        found: NDArray[np.bool_] = have[places]
         return found
 
     def pending(self, kind: Kind = "upgraded") -> list[int]:
@@ -265,7 +282,13 @@ class VectorStore:
         with self._changing:
             self._forget()
 
-    close = discard
+    def close(self) -> None:
+        """Let go of the files, and drop what was not committed. The store is empty afterwards."""
+        with self._changing:
+            self._forget()
+            self._closed = True
+            # The mappings end with the last reference, so a search that is on its way is not harmed.
+            self._snapshot = Snapshot(Manifest(), (), ())
 
     def _begin(self, vectors: NDArray[np.float32] | None) -> None:
         with self._changing:
@@ -348,6 +371,7 @@ def _compare(folder: Path, manifest: Manifest, fingerprint: str, dim: int | None
         raise IndexMismatch(
             f"The vectors in {folder} were made by {manifest.fingerprint}, not by {fingerprint}.",
             hint="They cannot be compared: choose the encoder they were made with, or build the index again.",
+            slug="other_encoder",
         )
     if dim is not None and manifest.dim and dim != manifest.dim:
         raise _other_dimensions(folder, manifest.dim, dim)
@@ -357,6 +381,7 @@ def _other_dimensions(folder: Path, stored: int, given: int) -> IndexMismatch:
     return IndexMismatch(
         f"The vectors in {folder} have {stored} dimensions, the encoder's have {given}.",
         hint="Choose the encoder the index was built with, or build it again.",
+        slug="other_encoder",
     )
 
 

@@ -76,6 +76,7 @@ class IndexWriter:
             raise IndexMismatch(
                 f"The vectors of this index were made by {self._state['encoder']}, the encoder now is {encoder.name}.",
                 hint="Build the index again, or choose the old encoder.",
+                slug="other_encoder",
             )
         try:
             vectors = encoder.documents([record.text for record in batch])

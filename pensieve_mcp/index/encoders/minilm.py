@@ -36,6 +36,7 @@ MAX_CHARACTERS = (
     4_000  # 256 pieces are about 1,200 characters of English; the rest is not even split into words
 )
 BATCH_PIECES = 1_024  # states and their 1,536-wide layer then stay in the cache
+HURRIED_PIECES = 256  # with a deadline: one or two passages, the most it can be overrun by
 
 _checked: dict[Path, tuple[int, int]] = {}  # path -> size and modification time whose digest was right
 
@@ -118,7 +119,7 @@ class MiniLmEncoder:
             if (deadline is not None and time.monotonic() > deadline) or (stopped is not None and stopped()):
                 break
             batch: list[int] = []
-            room = BATCH_PIECES
+            room = BATCH_PIECES if deadline is None else HURRIED_PIECES
             while rows and (not batch or len(pieces[rows[0]]) <= room):
                 room -= len(pieces[rows[0]])
                 batch.append(rows.pop(0))

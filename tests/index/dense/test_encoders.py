@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 import unicodedata
 from pathlib import Path
 
@@ -119,6 +120,21 @@ def test_a_deadline_that_has_passed_leaves_vectors_undone_and_says_which():
     vectors, done = encoder.documents_until(["one", ""], 0.0)
     assert done.tolist() == [False, True]
     assert not vectors.any()
+
+
+def test_with_a_deadline_one_or_two_passages_at_most_are_begun_too_late(monkeypatch):
+    encoder = open_encoder("minilm")
+    texts = [f"{number} " + "treaties of the war " * 30 for number in range(6)]
+    at_once = []
+    bert = encoder._loaded()
+
+    def encode(pieces):
+        at_once.append(len(pieces))
+        return np.ones((len(pieces), 384), np.float32)
+
+    monkeypatch.setattr(type(bert), "encode", lambda self, pieces: encode(pieces))
+    _, done = encoder.documents_until(texts, time.monotonic() + 3_600)
+    assert done.all() and max(at_once) <= 2 and sum(at_once) == 6
 
 
 def test_changed_weights_are_refused_with_the_way_to_mend_it(tmp_path):

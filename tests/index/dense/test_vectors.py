@@ -61,6 +61,7 @@ def test_the_best_window_of_a_passage_counts(store):
     assert store.replace([1, 1, 1], rows[2:5]) == 1
     store.commit(1)
     assert store.pending("upgraded") == [2]
+    assert store.upgraded([2, 1, 99, 1]).tolist() == [False, True, False, True]
     ids, cosines = store.search(rows[4], 2)
     assert ids[0] == 1
     assert cosines[0] == pytest.approx(1, abs=0.005)
