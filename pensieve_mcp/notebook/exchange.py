@@ -18,11 +18,12 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pensieve_mcp.errors import Miscast, PensieveError, WorkspaceError
+from pensieve_mcp.notebook.schema import STANDING, standing_of
 from pensieve_mcp.notebook.store import Notebook
-from pensieve_mcp.notebook.types import Evidence, Note
+from pensieve_mcp.notebook.types import Evidence, EvidenceKind, EvidenceState, Note, Status
 
 FORMAT = "pensieve-note"
 COLLECTION = "pensieve-notes"
@@ -83,6 +84,7 @@ def to_markdown(note: Note) -> str:
     for name, value in (("author", note.author), ("applies_to", note.applies_to), ("links", note.links)):
         if value:
             lines.append(f"{name}: {_json(value)}")
+    lines += [f"{name}: {_json(value)}" for name, value in standing_of(note).items()]
     if note.evidence:
         lines.append("evidence:")
         lines += [f"  - {_json(_evidence_out(piece))}" for piece in note.evidence]
@@ -145,7 +147,9 @@ def _value(text: str, name: str) -> Any:
             raise _bad(name, f"a value in its front matter cannot be read ({error})") from error
     if text[:1] == "'" and text[-1:] == "'" and len(text) > 1:
         return text[1:-1].replace("''", "'")
-    return int(text) if re.fullmatch(r"\d{1,15}", text) else text
+    if re.fullmatch(r"-?\d{1,15}(\.\d+)?(e[+-]?\d+)?", text):
+        return int(text) if text.lstrip("-").isdecimal() else float(text)
+    return text
 
 
 def _check_format(value: Any, format_name: str, name: str) -> None:
@@ -205,9 +209,11 @@ def _evidence_in(value: Any, name: str) -> Evidence:
             start, end = body["span"]
             body["span"] = (int(start), int(end))
         piece = Evidence(**body)
-        for field in ("quote", "path", "locator", "prefix", "suffix", "detail", "state", "kind"):
+        for field in _TEXTS:
             if not isinstance(getattr(piece, field), str):
                 raise TypeError(f"{field} is not text")
+        if piece.state not in get_args(EvidenceState) or piece.kind not in get_args(EvidenceKind):
+            raise ValueError(f"state {piece.state!r} or kind {piece.kind!r} is not known here")
         for field in ("chunk_id", "message"):
             number = getattr(piece, field)
             if number is not None and (isinstance(number, bool) or not isinstance(number, int)):
@@ -215,6 +221,40 @@ def _evidence_in(value: Any, name: str) -> Evidence:
         return piece
     except (TypeError, ValueError, KeyError) as error:
         raise _bad(name, f"a piece of evidence cannot be read ({error})") from error
+
+
+_TEXTS = (
+    *("quote", "path", "locator", "prefix", "suffix", "detail", "state", "kind"),
+    *("noted_path", "noted_locator", "basis"),
+)
+
+
+def _standing_in(fields: dict[str, Any], name: str) -> dict[str, Any]:
+    """The fields of STANDING as they were exported, each of its kind."""
+    told = {field: fields[field] for field in STANDING if fields.get(field) not in (None, "")}
+    for field, value in told.items():
+        if field == "observed":
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                value = _seconds(value)
+            told[field] = float(value)
+        elif field == "contests":
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise _bad(name, "contests is not a revision")
+        elif field == "merged_from":
+            if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+                raise _bad(name, "merged_from is not a list of keys")
+            told[field] = tuple(value)
+        else:
+            told[field] = str(value)
+    if told.get("status", "active") not in get_args(Status):
+        raise _bad(
+            name, f"its status is {str(told['status'])[:40]!r}, not one of {', '.join(get_args(Status))}"
+        )
+    if told.get("kind", "guess") not in get_args(EvidenceKind):
+        raise _bad(
+            name, f"its kind is {str(told['kind'])[:40]!r}, not one of {', '.join(get_args(EvidenceKind))}"
+        )
+    return told
 
 
 def _note(key: str, fields: dict[str, Any], content: str, evidence: tuple[Evidence, ...], name: str) -> Note:
@@ -235,6 +275,7 @@ def _note(key: str, fields: dict[str, Any], content: str, evidence: tuple[Eviden
         applies_to=str(fields.get("applies_to") or ""),
         links=tuple(links),
         author=str(fields.get("author") or ""),
+        **_standing_in(fields, name),
     )
 
 
@@ -326,8 +367,9 @@ def export_json(notebook: Notebook) -> str:
     for note in notebook.all_notes():
         body = asdict(note)
         body["evidence"] = [_evidence_out(piece) for piece in note.evidence]
-        for transient in ("warnings", "deleted"):
+        for transient in ("warnings", "deleted", *STANDING):
             body.pop(transient)
+        body |= standing_of(note)
         notes.append(body)
     return json.dumps({"format": f"{COLLECTION}/{VERSION}", "notes": notes}, ensure_ascii=False, indent=1)
 
@@ -397,12 +439,22 @@ def _take_one(notebook: Notebook, note: Note, on_conflict: OnConflict, author: s
         author=author or note.author,
         expect_revision=there.revision if there is not None else 0,  # nobody writes in between
         action="import",
+        kind=note.kind,
+        valid=note.valid,
+        valid_basis=note.valid_basis,
+        observed=note.observed,
+        status=note.status,
+        reason=note.reason,
+        merged_from=note.merged_from,
     )
     return "created" if live is None else "updated"
 
 
 def _same(one: Note, other: Note) -> bool:
     def said(note: Note) -> Note:
-        return replace(note, revision=0, created=0.0, updated=0.0, author="", warnings=(), deleted=False)
+        # `contests` names a revision of another notebook's history, which does not travel
+        return replace(
+            note, revision=0, created=0.0, updated=0.0, author="", warnings=(), deleted=False, contests=None
+        )
 
     return said(one) == said(other)

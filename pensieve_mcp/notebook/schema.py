@@ -1,7 +1,8 @@
 """The notebook's tables in `pensieve.db`, and how a row becomes a value.
 
 Columns are explained here, where they are declared. Every change is a revision and a row of `note_changes`;
-nothing is overwritten. `status`, `valid` and `extra` are there for what issue 6 adds.
+nothing is overwritten. `extra` of a revision holds what STANDING names; `status` and `valid` repeat the current
+revision's, to be found by.
 """
 
 from __future__ import annotations
@@ -92,28 +93,57 @@ BASIN = Basin(
             );
             """,
         ),
+        Migration(
+            "places of evidence",
+            "A quote that moved tells where it was noted; an unchanged file is not read again to know it.",
+            """
+            ALTER TABLE note_evidence ADD COLUMN noted_path TEXT NOT NULL DEFAULT '';     -- empty: as path
+            ALTER TABLE note_evidence ADD COLUMN noted_locator TEXT NOT NULL DEFAULT '';
+            ALTER TABLE note_evidence ADD COLUMN basis TEXT NOT NULL DEFAULT '';  -- reader, or index generation
+            CREATE INDEX note_evidence_state ON note_evidence (state);
+            """,
+        ),
+        Migration(
+            "standing",
+            "Evidence decides what a note says, not the last writer; a source can be withdrawn.",
+            """
+            ALTER TABLE notes ADD COLUMN in_force INTEGER;  -- revision that counts while a weaker one contests it
+            CREATE INDEX notes_status ON notes (status) WHERE status <> 'active';
+            CREATE TABLE revoked_sources (
+                path TEXT PRIMARY KEY,            -- a document, or a folder with all below it
+                at REAL NOT NULL,
+                author TEXT NOT NULL,
+                reason TEXT NOT NULL
+            );
+            """,
+        ),
     ),
 )
 
 NOTE_COLUMNS = (
     "n.key, r.summary, r.content, r.revision, n.created_at, r.at, r.applies_to, r.links, r.author, "
-    "r.action = 'delete', n.id"
+    "r.action = 'delete', n.id, r.extra"
 )
 LINE_COLUMNS = (
-    "n.key, r.summary, n.revision, n.updated_at, length(r.content), (SELECT count(*) FROM note_evidence e "
-    "WHERE e.note_id = n.id AND e.revision = n.revision AND e.state NOT IN ('ok', 'unchecked'))"
+    "n.key, f.summary, n.revision, n.updated_at, length(f.content), (SELECT count(*) FROM note_evidence e "
+    "WHERE e.note_id = n.id AND e.revision = n.revision AND e.state NOT IN ('ok', 'moved', 'unchecked')), "
+    "n.status, coalesce(json_extract(f.extra, '$.kind'), ''), f.applies_to"
 )
 CURRENT = "FROM notes n JOIN note_revisions r ON r.note_id = n.id AND r.revision = n.revision"
+IN_FORCE = (
+    "FROM notes n JOIN note_revisions f ON f.note_id = n.id AND f.revision = coalesce(n.in_force, n.revision)"
+)
 
 _EVIDENCE = (
     "quote, path, locator, chunk_id, message, document_digest, span_start, span_end, prefix, suffix, state, "
-    "detail, kind, verified_at"
+    "detail, kind, verified_at, noted_path, noted_locator, basis"
 )
+_PLACES = ", ".join("?" * (3 + len(_EVIDENCE.split(","))))
 
 
 def line_from(row: Sequence[Any]) -> NoteLine:
     """From LINE_COLUMNS."""
-    return NoteLine(*row[:6])
+    return NoteLine(*row[:9])
 
 
 def note_from(db: Database, row: Sequence[Any]) -> Note:
@@ -130,7 +160,25 @@ def note_from(db: Database, row: Sequence[Any]) -> Note:
         links=tuple(json.loads(row[7])),
         author=row[8],
         deleted=bool(row[9]),
+        **_standing(json.loads(row[11])),
     )
+
+
+def _standing(extra: dict[str, Any]) -> dict[str, Any]:
+    """Fields of a note that lie in a revision's `extra`; what a newer program put there besides is left alone."""
+    told = {name: extra[name] for name in STANDING if name in extra}
+    if "merged_from" in told:
+        told["merged_from"] = tuple(told["merged_from"])
+    return told
+
+
+STANDING = ("kind", "status", "reason", "valid", "valid_basis", "observed", "contests", "merged_from")
+
+
+def standing_of(note: Note) -> dict[str, Any]:
+    """The fields of STANDING that say something, as they are stored and exported."""
+    blank = Note("", "", "", 0, 0.0, 0.0)
+    return {name: getattr(note, name) for name in STANDING if getattr(note, name) != getattr(blank, name)}
 
 
 def evidence_of(db: Database, note_id: int, revision: int) -> tuple[Evidence, ...]:
@@ -153,6 +201,9 @@ def evidence_of(db: Database, note_id: int, revision: int) -> tuple[Evidence, ..
             detail=row[11],
             kind=row[12],
             verified=row[13],
+            noted_path=row[14],
+            noted_locator=row[15],
+            basis=row[16],
         )
         for row in rows
     )
@@ -165,16 +216,27 @@ def put_note(db: Database, note: Note, action: Action) -> None:
 
     deleted = int(note.deleted)
     note_id = db.conn.execute(
-        "INSERT INTO notes (key, folded, revision, deleted, created_at, updated_at) "
-        "VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (key) "
+        "INSERT INTO notes (key, folded, revision, deleted, created_at, updated_at, status, valid, in_force) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) "
         "DO UPDATE SET revision = excluded.revision, deleted = excluded.deleted, "
-        "updated_at = excluded.updated_at RETURNING id",
-        (note.key, folded(note.key), note.revision, deleted, note.created, note.updated),
+        "updated_at = excluded.updated_at, status = excluded.status, valid = excluded.valid, "
+        "in_force = excluded.in_force RETURNING id",
+        (
+            note.key,
+            folded(note.key),
+            note.revision,
+            deleted,
+            note.created,
+            note.updated,
+            note.status,
+            note.valid,
+            note.contests,
+        ),
     ).fetchone()[0]
     db.conn.execute(
         "INSERT INTO note_revisions "
-        "(note_id, revision, at, author, action, summary, content, applies_to, links) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "(note_id, revision, at, author, action, summary, content, applies_to, links, extra) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             note_id,
             note.revision,
@@ -185,11 +247,11 @@ def put_note(db: Database, note: Note, action: Action) -> None:
             note.content,
             note.applies_to,
             json.dumps(note.links),
+            json.dumps(standing_of(note)),
         ),
     )
     db.conn.executemany(
-        f"INSERT INTO note_evidence (note_id, revision, position, {_EVIDENCE}) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        f"INSERT INTO note_evidence (note_id, revision, position, {_EVIDENCE}) VALUES ({_PLACES})",
         [
             (
                 note_id,
@@ -209,13 +271,18 @@ def put_note(db: Database, note: Note, action: Action) -> None:
                 piece.detail,
                 piece.kind,
                 piece.verified,
+                piece.noted_path,
+                piece.noted_locator,
+                piece.basis,
             )
             for position, piece in enumerate(note.evidence)
         ],
     )
     db.conn.execute("DELETE FROM notes_text WHERE rowid = ?", (note_id,))
     if not deleted:
-        body = shadow("\n".join([note.content, *(piece.quote for piece in note.evidence)]))
+        body = shadow(f"{note.content}\n{_in_force_words(db, note_id, note)}")
+        # Quotes are found, but a document's words must not lift a note above others: they weigh as parts do.
+        quotes = shadow("\n".join(piece.quote for piece in note.evidence))
         db.conn.execute(
             "INSERT INTO notes_text (rowid, key, summary, body, parts) VALUES (?, ?, ?, ?, ?)",
             (
@@ -223,10 +290,20 @@ def put_note(db: Database, note: Note, action: Action) -> None:
                 shadow(note.key).body,
                 shadow(note.summary).body,
                 body.body,
-                f"{shadow(note.key).parts} {shadow(note.summary).parts} {body.parts}",
+                f"{shadow(note.key).parts} {shadow(note.summary).parts} {body.parts} {quotes.body} {quotes.parts}",
             ),
         )
     changed(db, "note", note.key)
+
+
+def _in_force_words(db: Database, note_id: int, note: Note) -> str:
+    if note.contests is None:
+        return ""
+    row = db.conn.execute(
+        "SELECT summary, content FROM note_revisions WHERE note_id = ? AND revision = ?",
+        (note_id, note.contests),
+    ).fetchone()
+    return f"{row[0]}\n{row[1]}" if row is not None else ""
 
 
 def changed(db: Database, kind: str, name: str) -> None:

@@ -13,14 +13,16 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pensieve_mcp.errors import Conflict, Miscast, NoSuchNote
 from pensieve_mcp.fulltext import match_expressions, snippet
-from pensieve_mcp.notebook import checks
+from pensieve_mcp.notebook import checks, revoking, standing
+from pensieve_mcp.notebook.filtering import condition_of
 from pensieve_mcp.notebook.schema import (
     BASIN,
     CURRENT,
+    IN_FORCE,
     LINE_COLUMNS,
     NOTE_COLUMNS,
     changed,
@@ -32,13 +34,19 @@ from pensieve_mcp.notebook.types import (
     Action,
     Changes,
     Evidence,
+    EvidenceKind,
+    Neighbour,
     Note,
     NoteAnswer,
+    NoteFilter,
     NoteHit,
     NoteLimits,
     NotePage,
     Plan,
     Revision,
+    Revoked,
+    RevokedSource,
+    Status,
 )
 from pensieve_mcp.storage import Connections, shrink
 
@@ -51,6 +59,8 @@ Mode = Literal["append", "overwrite", "delete", "merge"]
 
 NEAR_NAMES = 3
 MAX_LIMIT = 10_000
+NEIGHBOURS = 12  # offered beside a note that is read
+RERANKED = 4  # times the hits asked for are weighed by evidence and links
 
 
 class Notebook:
@@ -85,9 +95,19 @@ class Notebook:
         author: str = "",
         expect_revision: int | None = None,
         action: Action = "write",
+        kind: EvidenceKind | Literal[""] = "",
+        valid: str = "",
+        valid_basis: str = "",
+        observed: float | None = None,
+        status: Status = "active",
+        reason: str = "",
+        merged_from: Sequence[str] = (),
+        weigh: bool = False,
     ) -> Note:
         """Store a note; under a key that exists it becomes the next revision, and the old one stays.
 
+        With `weigh`, a claim on weaker evidence than the one in force does not take its place: it is stored, marked
+        `needs review`, and both are shown (`contests`). `expect_revision` says that the old one was read, and decides.
         Raises Miscast for what a note cannot be, Conflict when `expect_revision` is not the current one
         (0: the key must be new), StorageError. Durable when it returns.
         """
@@ -104,13 +124,27 @@ class Notebook:
                 applies_to=checks.sound(applies_to, "applies_to"),
                 links=tuple(links),
                 author=checks.sound(author, "author"),
+                kind=kind,
+                valid=checks.sound(valid, "valid"),
+                valid_basis=valid_basis,
+                observed=observed,
+                status=status,
+                reason=checks.sound(reason, "reason"),
+                merged_from=tuple(merged_from),
             )
         )
         with self._connections.writing() as db:
             current = _current(db, key)
             self._expect(db, key, current, expect_revision)
-            warnings = [*told, *_twins(db, key)]
-            if current is not None and not current.deleted and action == "write":
+            note, withdrawn = revoking.under_revocation(db, note)
+            warnings = [*told, *withdrawn, *_twins(db, key)]
+            live = current is not None and not current.deleted
+            if live and weigh and expect_revision is None:
+                assert current is not None
+                note, contest = _weighed(db, key, note, current)
+                warnings += contest
+            if live and action == "write" and note.contests is None:
+                assert current is not None
                 warnings.append(f"This replaced revision {current.revision}, which stays readable.")
             return self._put(db, replace(note, warnings=tuple(warnings)), current, action)
 
@@ -177,8 +211,11 @@ class Notebook:
                     summary=current.summary if new_summary is None else new_summary,
                     evidence=(*current.evidence, *evidence),
                     author=author,
+                    **_settled(current, mode, expect_revision),
                 )
             )
+            note, withdrawn = revoking.under_revocation(db, note)
+            told += withdrawn
             return self._put(db, replace(note, warnings=tuple(told)), current, mode)
 
     def _merge(
@@ -232,6 +269,11 @@ class Notebook:
                 applies_to=sources[0].applies_to,
                 links=tuple(link for link in links if link not in wanted),
                 author=author,
+                kind=max(sources, key=standing.strength).kind,
+                merged_from=tuple(
+                    dict.fromkeys([*(one for n in sources for one in n.merged_from), *(n.key for n in taken)])
+                ),
+                **_merged_status(sources),
             )
         )
         for other in taken:
@@ -249,22 +291,120 @@ class Notebook:
             old = _at(db, key, revision)
             if old is None or old.deleted:
                 raise _no_such(db, key, current, revision)
-            return self._put(db, replace(old, author=checks.sound(author, "author")), current, "restore")
+            back = replace(old, author=checks.sound(author, "author"), contests=None)
+            back, told = revoking.under_revocation(db, back)
+            return self._put(db, replace(back, warnings=tuple(told)), current, "restore")
+
+    def set_status(
+        self,
+        key: str,
+        status: Status,
+        reason: str = "",
+        *,
+        author: str = "",
+        expect_revision: int | None = None,
+    ) -> Note:
+        """Say what a note is good for, as a new revision; `active` also ends a contest in favour of this revision.
+
+        Raises NoSuchNote, Conflict, Miscast."""
+        key = checks.checked_key(key, self.limits)
+        with self._connections.writing() as db:
+            current = _current(db, key)
+            if current is None or current.deleted:
+                raise _no_such(db, key, current)
+            self._expect(db, key, current, expect_revision)
+            note = replace(
+                current,
+                status=status,
+                reason=checks.sound(reason, "reason") if status != "active" else "",
+                contests=current.contests if status == "needs review" else None,
+                author=checks.sound(author, "author"),
+            )
+            return self._put(db, note, current, "status")
+
+    def settle(self, key: str, revision: int, *, author: str = "") -> Note:
+        """End a contest: the claim of this revision (of the two shown) becomes the current one. Raises NoSuchNote."""
+        current = self.current(key)
+        if current is not None and current.revision == revision:
+            return self.set_status(key, "active", author=author, expect_revision=revision)
+        return self.restore(key, revision, author=author)
+
+    # --- sources --------------------------------------------------------------------------------------
+
+    def revoke(
+        self, source: str, *, messages: frozenset[int] = frozenset(), author: str = "", reason: str = ""
+    ) -> Revoked:
+        """Withdraw a document, or a folder with all below it. Each note that rests on it says so, as a new
+        revision; one that rests on nothing else becomes `revoked`, and no older value takes its place.
+
+        `messages` are those that showed the source. What is noted from it later is marked as well.
+        """
+        with self._connections.writing() as db:
+            return revoking.revoke(
+                db,
+                checks.sound(source, "source"),
+                messages,
+                author=checks.sound(author, "author"),
+                reason=checks.sound(reason, "reason"),
+                now=self._clock(),
+                put=lambda note, current: self._put(db, note, current, "revoke"),
+            )
+
+    def allow(self, source: str) -> bool:
+        """Take a revocation back for what is noted from now on; marked notes stay until they are checked again.
+        Answers whether there was one."""
+        with self._connections.writing() as db:
+            return db.conn.execute("DELETE FROM revoked_sources WHERE path = ?", (source,)).rowcount > 0
+
+    def revoked_sources(self) -> tuple[RevokedSource, ...]:
+        with self._connections.reading() as db:
+            return revoking.sources(db)
+
+    def resting_on(self, source: str, messages: frozenset[int] = frozenset()) -> Revoked:
+        """What `purge_source` would do, by key; nothing is changed."""
+        with self._connections.reading() as db:
+            return revoking.traced(db, source, messages)
+
+    def purge_source(
+        self, source: str, *, messages: frozenset[int] = frozenset(), author: str = ""
+    ) -> Revoked:
+        """Really remove the notes that rest on nothing but this source, and those merged from them, with all
+        revisions; from others its quotes, in all revisions. Those say `needs review`. Raises StorageError while
+        other processes keep the file busy."""
+        with self._connections.writing() as db:
+            done = revoking.purge(
+                db,
+                source,
+                messages,
+                put=lambda note, current: self._put(db, note, current, "revoke"),
+                author=author,
+            )
+            for key in done.purged:
+                self._remove(db, key)
+        if done.purged or done.review:
+            with self._connections.alone() as db:
+                shrink(db)
+        return done
 
     def purge(self, key: str) -> int:
         """Really remove a note with all its revisions, and their traces in the file. Answers how many there
         were. Raises NoSuchNote, StorageError while other processes keep the file busy."""
         key = checks.checked_key(key, self.limits)
         with self._connections.writing() as db:
-            row = db.conn.execute("DELETE FROM notes WHERE key = ? RETURNING id, revision", (key,)).fetchone()
-            if row is None:
-                raise _no_such(db, key, None)
-            db.conn.execute("DELETE FROM notes_text WHERE rowid = ?", (row[0],))
-            # Deleted terms lie in old segments of the full text until those are merged.
-            db.conn.execute("INSERT INTO notes_text (notes_text) VALUES ('optimize')")
-            changed(db, "note", key)
+            revisions = self._remove(db, key)
         with self._connections.alone() as db:
             shrink(db)
+        return revisions
+
+    @staticmethod
+    def _remove(db: Database, key: str) -> int:
+        row = db.conn.execute("DELETE FROM notes WHERE key = ? RETURNING id, revision", (key,)).fetchone()
+        if row is None:
+            raise _no_such(db, key, None)
+        db.conn.execute("DELETE FROM notes_text WHERE rowid = ?", (row[0],))
+        # Deleted terms lie in old segments of the full text until those are merged.
+        db.conn.execute("INSERT INTO notes_text (notes_text) VALUES ('optimize')")
+        changed(db, "note", key)
         return int(row[1])
 
     def check_evidence(self, key: str, revision: int, states: Sequence[Evidence]) -> None:
@@ -279,29 +419,55 @@ class Notebook:
                 raise _no_such(db, key, _current(db, key), revision)
             if [piece.quote for piece in note.evidence] != [piece.quote for piece in states]:
                 raise ValueError(f"the evidence is not that of {key!r} revision {revision}")
-            for position, piece in enumerate(states):
-                start, end = piece.span or (None, None)
-                db.conn.execute(
-                    "UPDATE note_evidence SET state = ?, detail = ?, verified_at = ?, locator = ?, "
-                    "chunk_id = ?, span_start = ?, span_end = ?, path = ?, document_digest = ? "
-                    "WHERE position = ? AND revision = ? AND note_id = (SELECT id FROM notes WHERE key = ?)",
-                    (
-                        piece.state,
-                        piece.detail,
-                        piece.verified,
-                        piece.locator,
-                        piece.chunk_id,
-                        start,
-                        end,
-                        piece.path,
-                        piece.document_digest,
-                        position,
-                        revision,
-                        key,
-                    ),
+            self._store_states(db, key, revision, states, note.evidence)
+
+    def check_many(self, checked: Sequence[tuple[str, int, Sequence[Evidence]]]) -> int:
+        """`check_evidence` for (key, revision, states) of many notes in one transaction; a note that was changed
+        meanwhile is left out. Answers how many were stored."""
+        stored = 0
+        with self._connections.writing() as db:
+            for key, revision, states in checked:
+                note = _at(db, key, revision)
+                if note is None or [e.quote for e in note.evidence] != [e.quote for e in states]:
+                    continue
+                self._store_states(db, key, revision, states, note.evidence)
+                stored += 1
+        return stored
+
+    @staticmethod
+    def _store_states(
+        db: Database, key: str, revision: int, states: Sequence[Evidence], before: Sequence[Evidence]
+    ) -> None:
+        db.conn.executemany(
+            "UPDATE note_evidence SET state = ?, detail = ?, verified_at = ?, locator = ?, chunk_id = ?, "
+            "span_start = ?, span_end = ?, path = ?, document_digest = ?, prefix = ?, suffix = ?, "
+            "noted_path = ?, noted_locator = ?, basis = ? "
+            "WHERE position = ? AND revision = ? AND note_id = (SELECT id FROM notes WHERE key = ?)",
+            [
+                (
+                    piece.state,
+                    piece.detail,
+                    piece.verified,
+                    piece.locator,
+                    piece.chunk_id,
+                    None if piece.span is None else piece.span[0],
+                    None if piece.span is None else piece.span[1],
+                    piece.path,
+                    piece.document_digest,
+                    piece.prefix,
+                    piece.suffix,
+                    piece.noted_path,
+                    piece.noted_locator,
+                    piece.basis,
+                    position,
+                    revision,
+                    key,
                 )
-            if any(new.state != old.state for new, old in zip(states, note.evidence, strict=True)):
-                changed(db, "note", key)
+                for position, piece in enumerate(states)
+            ],
+        )
+        if any(new.state != old.state for new, old in zip(states, before, strict=True)):
+            changed(db, "note", key)
 
     def _prepared(self, note: Note) -> tuple[Note, list[str]]:
         """The note checked and with its secrets taken out, and sentences about that."""
@@ -386,18 +552,47 @@ class Notebook:
         with self._connections.reading() as db:
             return _current(db, key)
 
-    def list(self, prefix: str = "", cursor: str | None = None, limit: int = 200) -> NotePage:
+    def in_force(self, note: Note) -> Note:
+        """The claim that counts: the note itself, or the revision on better evidence that it contests."""
+        if note.contests is None:
+            return note
+        with self._connections.reading() as db:
+            return _at(db, note.key, note.contests) or note
+
+    def neighbours(self, key: str, limit: int = NEIGHBOURS) -> tuple[Neighbour, ...]:
+        """Notes near this one: those it links to, those that link to it, those that rest on the same place."""
+        key = checks.checked_key(key, self.limits)
+        found: dict[str, Neighbour] = {}
+        with self._connections.reading() as db:
+            for how, condition in _NEAR.items():
+                rows = db.conn.execute(
+                    f"SELECT {LINE_COLUMNS} {IN_FORCE} WHERE n.deleted = 0 AND n.key <> ?1 AND {condition} "
+                    "ORDER BY n.updated_at DESC LIMIT ?2",
+                    (key, limit),
+                )
+                for row in rows:
+                    found.setdefault(row[0], Neighbour(line_from(row), how))
+        return tuple(found.values())[:limit]
+
+    def list(
+        self,
+        prefix: str = "",
+        cursor: str | None = None,
+        limit: int = 200,
+        *,
+        only: NoteFilter | None = None,
+    ) -> NotePage:
         """Keys and summaries in the order of keys, those that begin with `prefix`. Any text is answered."""
         prefix, after = _plain(prefix), _plain(cursor or "")
         limit = min(max(1, limit), MAX_LIMIT)
-        where = "n.deleted = 0 AND substr(n.key, 1, ?1) = ?2"
+        more, values = condition_of(only)
+        where = f"n.deleted = 0 AND substr(n.key, 1, ?) = ?{more}"
+        named = (len(prefix), prefix, *values)
         with self._connections.reading() as db:
-            total = db.conn.execute(
-                f"SELECT count(*) FROM notes n WHERE {where}", (len(prefix), prefix)
-            ).fetchone()[0]
+            total = db.conn.execute(f"SELECT count(*) {IN_FORCE} WHERE {where}", named).fetchone()[0]
             rows = db.conn.execute(
-                f"SELECT {LINE_COLUMNS} {CURRENT} WHERE {where} AND n.key > ?3 ORDER BY n.key LIMIT ?4",
-                (len(prefix), prefix, after, limit + 1),
+                f"SELECT {LINE_COLUMNS} {IN_FORCE} WHERE {where} AND n.key > ? ORDER BY n.key LIMIT ?",
+                (*named, after, limit + 1),
             ).fetchall()
         lines = tuple(line_from(row) for row in rows[:limit])
         return NotePage(lines, int(total), lines[-1].key if len(rows) > limit else None)
@@ -416,25 +611,39 @@ class Notebook:
             if cursor is None:
                 return
 
-    def search(self, query: str, limit: int = 20) -> NoteAnswer:
-        """Notes whose key, summary, content or quotes match, best first. Any string is answered."""
+    def search(self, query: str, limit: int = 20, *, only: NoteFilter | None = None) -> NoteAnswer:
+        """Notes whose key, summary, content or quotes match, best first. Any string is answered.
+
+        BM25 is weighed: a note whose evidence holds, or to which others link, comes somewhat earlier; one that needs
+        review or was revoked later. Quotes are found but weigh little, so that no document lifts its own notes.
+        """
         limit = min(max(0, limit), MAX_LIMIT)
+        more, values = condition_of(only)
         for found, expression in match_expressions(query):
             with self._connections.reading() as db:
                 total = db.conn.execute(
-                    "SELECT count(*) FROM notes_text WHERE notes_text MATCH ?", (expression,)
+                    f"SELECT count(*) {IN_FORCE} JOIN notes_text ON notes_text.rowid = n.id "
+                    f"WHERE notes_text MATCH ?{more}",
+                    (expression, *values),
                 ).fetchone()[0]
                 rows = db.conn.execute(
-                    f"SELECT {LINE_COLUMNS}, bm25(notes_text, 4.0, 2.0, 1.0, 0.3), r.content "
-                    f"{CURRENT} JOIN notes_text ON notes_text.rowid = n.id "
-                    "WHERE notes_text MATCH ? ORDER BY 7, n.key LIMIT ?",
-                    (expression, limit),
+                    f"SELECT {LINE_COLUMNS}, bm25(notes_text, 4.0, 2.0, 1.0, 0.3), f.content, {_WEIGHTS} "
+                    f"{IN_FORCE} JOIN notes_text ON notes_text.rowid = n.id "
+                    f"WHERE notes_text MATCH ?{more} ORDER BY 10, n.key LIMIT ?",
+                    (expression, *values, limit * RERANKED),
                 ).fetchall()
+                linked = _linked_to(db, [row[0] for row in rows]) if len(rows) > 1 else {}
             if total:
-                hits = tuple(
-                    NoteHit(line_from(row), -float(row[6]), snippet(row[7] or row[1], query)) for row in rows
-                )
-                return NoteAnswer(hits, int(total), found)
+                hits = [
+                    NoteHit(
+                        line_from(row),
+                        -float(row[9]) * _weight(row[6], bool(row[11]), linked.get(row[0], 0)),
+                        snippet(row[10] or row[1], query),
+                    )
+                    for row in rows
+                ]
+                hits.sort(key=lambda hit: (-hit.score, hit.line.key))
+                return NoteAnswer(tuple(hits[:limit]), int(total), found)
         return NoteAnswer((), 0)
 
     def history(self, key: str) -> tuple[Revision, ...]:
@@ -559,6 +768,65 @@ class Watch:
 
     def close(self) -> None:
         self._pulse.close()
+
+
+_NEAR: dict[Literal["links to", "linked from", "same place"], str] = {
+    "links to": "n.key IN (SELECT j.value FROM notes o JOIN note_revisions r ON r.note_id = o.id "
+    "AND r.revision = o.revision, json_each(r.links) j WHERE o.key = ?1)",
+    "linked from": "n.id IN (SELECT o.id FROM notes o JOIN note_revisions r ON r.note_id = o.id "
+    "AND r.revision = o.revision, json_each(r.links) j WHERE j.value = ?1)",
+    "same place": "n.id IN (SELECT b.note_id FROM notes o JOIN note_evidence a ON a.note_id = o.id "
+    "AND a.revision = o.revision JOIN note_evidence b ON b.path = a.path AND a.path <> '' "
+    "JOIN notes p ON p.id = b.note_id AND p.revision = b.revision WHERE o.key = ?1 "
+    "AND (a.chunk_id = b.chunk_id OR (a.span_start < b.span_end AND b.span_start < a.span_end)))",
+}
+_WEIGHTS = (
+    "EXISTS (SELECT 1 FROM note_evidence e WHERE e.note_id = n.id AND e.revision = f.revision "
+    "AND e.state IN ('ok', 'moved'))"
+)
+
+
+def _linked_to(db: Database, keys: Sequence[str]) -> dict[str, int]:
+    """How many notes link to each of these keys."""
+    rows = db.conn.execute(
+        "SELECT j.value, count(DISTINCT o.id) FROM json_each(?) k JOIN notes o ON o.deleted = 0 "
+        "JOIN note_revisions r ON r.note_id = o.id AND r.revision = o.revision AND r.links <> '[]' "
+        "JOIN json_each(r.links) j ON j.value = k.value GROUP BY 1",
+        (json.dumps(list(keys)),),
+    )
+    return {str(row[0]): int(row[1]) for row in rows}
+
+
+def _weight(status: str, holds: bool, linked: int) -> float:
+    standing_weight = {"active": 1.0, "needs review": 0.7}.get(status, 0.3)
+    return standing_weight * (1.15 if holds else 1.0) * (1.0 + 0.05 * min(3, linked))
+
+
+def _weighed(db: Database, key: str, note: Note, current: Note) -> tuple[Note, list[str]]:
+    """A new claim against the one in force: as it is, or marked as contesting it."""
+    force = current if current.contests is None else _at(db, key, current.contests) or current
+    if not (why := standing.contested(note, force)):
+        return note, []
+    return replace(note, status="needs review", reason=why, contests=force.revision), [
+        f"Stored, but revision {force.revision} ({force.summary!r}) stays in force: {why}. readNote shows both; "
+        "add evidence, or settle it with updateNote mode overwrite and expect_revision."
+    ]
+
+
+def _settled(current: Note, mode: Mode, expect_revision: int | None) -> dict[str, Any]:
+    """An overwrite by somebody who read both claims ends a contest; anything else leaves it."""
+    if current.contests is not None and mode == "overwrite" and expect_revision is not None:
+        return {"contests": None, "status": "active", "reason": ""}
+    return {}
+
+
+def _merged_status(sources: Sequence[Note]) -> dict[str, Any]:
+    """A merged note is no better than what went into it."""
+    doubtful = [note for note in sources if note.status in ("revoked", "needs review")]
+    if not doubtful:
+        return {}
+    names = ", ".join(repr(note.key) for note in doubtful)
+    return {"status": "needs review", "reason": f"merged from {names}, which needed review"}
 
 
 def _plain(text: str) -> str:

@@ -9,13 +9,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-EvidenceState = Literal["unchecked", "ok", "unsupported", "moved", "changed", "gone"]
-"""`ok`: the quote stands there. `unsupported`: it stood nowhere when noted. The rest is for later looks."""
+EvidenceState = Literal["unchecked", "ok", "unsupported", "moved", "changed", "gone", "revoked"]
+"""`ok`: the quote stands where it was noted. `moved`: it stands elsewhere now. `changed`: other words stand in its
+place. `gone`: its document is no more. `unsupported`: it never stood anywhere. `revoked`: the source was withdrawn."""
+
+HOLDING: tuple[EvidenceState, ...] = ("ok", "moved")
+"""States in which a piece of evidence still carries what rests on it."""
 
 EvidenceKind = Literal["observed", "user", "tool", "guess"]
 """Observed in a document, said by the user, a tool's result, the model's own guess."""
 
-Action = Literal["write", "append", "overwrite", "delete", "merge", "restore", "import"]
+Status = Literal["active", "superseded", "revoked", "needs review"]
+"""What a note is good for: `superseded` by a better one, `revoked` with its source, `needs review` by somebody."""
+
+Action = Literal["write", "append", "overwrite", "delete", "merge", "restore", "import", "status", "revoke"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +42,13 @@ class Evidence:
     detail: str = ""  # what stands there now, or where it moved
     kind: EvidenceKind = "observed"
     verified: float | None = None  # when the state was last looked up, seconds since 1970
+    noted_path: str = (
+        ""  # where it stood when noted, once it stands elsewhere; `path` and the rest are current
+    )
+    noted_locator: str = ""
+    basis: str = (
+        ""  # what the last look rested on beside the file: its reader, or the generation of the index
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +69,14 @@ class Note:
     links: tuple[str, ...] = ()  # keys of other notes
     author: str = ""
     deleted: bool = False
+    kind: EvidenceKind | Literal[""] = ""  # what the writer says it is; evidence outweighs it
+    status: Status = "active"
+    reason: str = ""  # of a status that is not active
+    valid: str = ""  # until a date (2026-12-31), until a document changes (its path), or empty: no end
+    valid_basis: str = ""  # digest of that document when noted, hexadecimal
+    observed: float | None = None  # when the fact was seen, where that was not when it was noted
+    contests: int | None = None  # revision that says otherwise on better evidence, and is in force
+    merged_from: tuple[str, ...] = ()  # keys that went into it
     warnings: tuple[str, ...] = field(default=(), compare=False)
 
 
@@ -80,10 +102,51 @@ class NoteLine:
     revision: int
     updated: float
     size_chars: int = 0
-    unsupported: int = 0  # pieces of evidence that are not ok (unchecked ones are not counted)
+    unsupported: int = 0  # pieces of evidence that do not hold (unchecked ones are not counted)
+    status: Status = "active"
+    kind: str = ""
+    applies_to: str = ""
 
     def __str__(self) -> str:
         return f"{self.key}: {self.summary}"
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """A note near another: `links to` it, `linked from` it, or resting on the `same place`."""
+
+    line: NoteLine
+    how: Literal["links to", "linked from", "same place"]
+
+
+@dataclass(frozen=True, slots=True)
+class NoteFilter:
+    """Which notes a list or search is about; empty fields let all through."""
+
+    states: tuple[EvidenceState, ...] = ()  # at least one piece of evidence is in one of them
+    statuses: tuple[Status, ...] = ()
+    kinds: tuple[str, ...] = ()
+    under: str = ""  # applies to, or rests on, this path or what lies below it
+
+
+@dataclass(frozen=True, slots=True)
+class Revoked:
+    """What revoking or purging a source did, by key: all of a note's support gone, part of it, or linked to such."""
+
+    revoked: tuple[str, ...] = ()
+    review: tuple[str, ...] = ()
+    linked: tuple[str, ...] = ()
+    purged: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RevokedSource:
+    """A source that a person withdrew; whatever rests on it says so."""
+
+    path: str
+    at: float
+    author: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

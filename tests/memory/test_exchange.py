@@ -41,10 +41,13 @@ evidence = st.builds(
     span=st.none() | st.tuples(st.integers(0, 99), st.integers(99, 999)),
     prefix=text,
     suffix=text,
-    state=st.sampled_from(["unchecked", "ok", "unsupported", "moved", "changed", "gone"]),
+    state=st.sampled_from(["unchecked", "ok", "unsupported", "moved", "changed", "gone", "revoked"]),
     detail=text,
     kind=st.sampled_from(["observed", "user", "tool", "guess"]),
     verified=st.none() | times,
+    noted_path=text,
+    noted_locator=text,
+    basis=text,
 )
 notes = st.builds(
     Note,
@@ -59,6 +62,14 @@ notes = st.builds(
     applies_to=line,
     links=st.lists(keys, max_size=3, unique=True).map(tuple),
     author=line,
+    kind=st.sampled_from(["", "observed", "user", "tool", "guess"]),
+    status=st.sampled_from(["active", "superseded", "revoked", "needs review"]),
+    reason=text,
+    valid=text,
+    valid_basis=text,
+    observed=st.none() | times,
+    contests=st.none() | st.integers(1, 10**6),
+    merged_from=st.lists(keys, max_size=3, unique=True).map(tuple),
 )
 
 
