@@ -12,6 +12,7 @@ from pensieve_mcp.cli.shell import Shell, workspace_options
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "try": ("trial", "try_it"),
+    "ask": ("ask", "ask"),
     "index": ("indexing", "index"),
     "search": ("finding", "search"),
     "read": ("finding", "read"),
@@ -25,6 +26,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "episodes": ("episodes", "episodes"),
     "forget": ("casting", "forget"),
     "restore": ("casting", "restore"),
+    "plot": ("ask", "plot"),
     "purge": ("episodes", "purge"),
     "workspace": ("workspaces", "workspace"),
     "install": ("hosts", "install"),
@@ -34,6 +36,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "gateway": ("gateway", "gateway"),
     "run": ("gateway", "run"),
     "hook": ("gateway", "hook"),
+    "model": ("train", "model"),
+    "train": ("train", "train"),
 }
 """Command → (file, function), in the order of `--help`: from the first run to the machine room."""
 
