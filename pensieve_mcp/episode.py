@@ -8,10 +8,12 @@ restart changes nothing.
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from pensieve_mcp.budget import Budget, Sight, Sighting, budget_of
@@ -34,6 +36,43 @@ SIGHT_SECONDS = 30.0  # a host may ask its model before it starts the server
 SIGHT_MESSAGES = 32  # of ours in one turn of a model, calls and results; without a gateway between they go on
 
 RECENT_READS = 8  # chunks in which a quote without a place is looked for first
+
+
+RUN_VARIABLE = "PENSIEVE_RUN"
+_RUN = re.compile(r"[0-9a-f-]{8,64}\Z")
+
+
+def remember_run(state: Path, run: str, handle: str) -> None:
+    """Note which episode the conversation of a `pensieve run` is. Raises OSError.
+
+    A host may name its conversation to its model's API only, or to the server by another name after it was
+    resumed; so the gateway, which sees it, tells the server, which is asked in it.
+    """
+    place = _place_of_run(state, run)
+    if place is not None:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        scratch = place.with_suffix(f".{os.getpid()}")
+        scratch.write_text(handle, encoding="ascii")
+        scratch.replace(place)
+
+
+def handle_of_run(state: Path, run: str) -> str | None:
+    """The episode's handle, or None while the gateway does not know it."""
+    place = _place_of_run(state, run)
+    try:
+        return place.read_text(encoding="ascii").strip() or None if place is not None else None
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def forget_run(state: Path, run: str) -> None:
+    """The run has ended."""
+    if (place := _place_of_run(state, run)) is not None:
+        place.unlink(missing_ok=True)
+
+
+def _place_of_run(state: Path, run: str) -> Path | None:
+    return state / "runs" / f"{run}.episode" if _RUN.match(run) else None
 
 
 @dataclass(frozen=True, slots=True)

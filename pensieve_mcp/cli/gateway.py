@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -122,6 +123,7 @@ def run(
 
     Everything after HOST goes to the host. Its own configuration files stay as they are; its exit code is ours.
     """
+    from pensieve_mcp.episode import RUN_VARIABLE, forget_run
     from pensieve_mcp.gateway import hosts
 
     found = program or shutil.which(host)
@@ -132,6 +134,7 @@ def run(
             slug="no_such_host",
         )
     environment = dict(shell.environment)
+    name = str(uuid.uuid4())
     route = hosts.route(host, found, environment, Path.cwd(), upstream=upstream)
     settings, workspace = _opened(shell, with_ledger=True)
     assert workspace is not None
@@ -145,17 +148,22 @@ def run(
             *(word for pair in shell.settings.items() for word in ("--set", "=".join(pair))),
             *(root.folder for root in workspace.roots),
         ),
-        {**hosts.server_environment(environment), "PYTHONPATH": hosts.python_path(environment)},
+        {
+            **hosts.server_environment(environment),
+            "PYTHONPATH": hosts.python_path(environment),
+            RUN_VARIABLE: name,
+        },
     )
     with tempfile.TemporaryDirectory(prefix="pensieve-run-", ignore_cleanup_errors=True) as scratch:
         with _gateway(
-            route.upstreams, settings, workspace, handles=not no_handles, explain=explain or False
+            route.upstreams, settings, workspace, handles=not no_handles, explain=explain or False, run=name
         ) as running:
             launched = hosts.launch(host, route, running.url, server, arguments, environment, Path(scratch))
             for warning in launched.warnings:
                 say(warning)
             code = _run([found, *launched.arguments], dict(launched.environment))
         _tell_summary(running)
+        forget_run(workspace.state, name)
     leave(code)
 
 

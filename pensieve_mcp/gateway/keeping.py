@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pensieve_mcp.budget import Sighting
+from pensieve_mcp.episode import remember_run
 from pensieve_mcp.errors import NoSuchMessage, PensieveError
 from pensieve_mcp.gateway.rewrite import HostResult, Report
 from pensieve_mcp.gateway.timing import BYTES_PER_TOKEN, Policy
@@ -65,8 +66,13 @@ class Totals:
 class Keeper:
     """Takes sightings from the proxy, writes them on one thread of its own. Methods may be called from any thread."""
 
-    def __init__(self, open_workspace: Callable[[], Workspace] | None, policy: Policy) -> None:
+    def __init__(
+        self, open_workspace: Callable[[], Workspace] | None, policy: Policy, *, run: str = ""
+    ) -> None:
+        """`run` names a `pensieve run`: the server is then told which episode its conversation is."""
         self._open = open_workspace
+        self._run = run
+        self._told: int | None = None
         self._policy = policy
         self._workspace: Workspace | None = None
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="gateway-ledger")
@@ -112,8 +118,12 @@ class Keeper:
         if written is not None:
             self._later(lambda: self._write_usage(usage, written))
 
-    def has_news(self, report: Report) -> bool:
-        """Whether this request shows handles that the ledger may not know yet."""
+    def has_news(self, report: Report, thread: Thread) -> bool:
+        """Whether this request shows what the server must know before the model calls it again: handles, or
+        which conversation it is.
+        """
+        if self._run and (thread.host, thread.name or report.session) not in self._episodes:
+            return True
         return any(all(key[1] != one.call_id for key in self._recorded) for one in report.host_results[-32:])
 
     def close(self) -> None:
@@ -220,25 +230,27 @@ class Keeper:
     def _episode(
         self, workspace: Workspace, report: Report, thread: Thread, key: tuple[str, str]
     ) -> int | None:
-        """The server's episode of this conversation: by the host's name of it, else by messages of ours in it."""
+        """The server's episode of this conversation: by messages of ours in it, or by the host's name of it.
+
+        In a `pensieve run` the gateway decides which it is and tells the server.
+        """
         if key[1] and key in self._episodes:
             self._episodes.move_to_end(key)
-            return self._episodes[key]
-        found: int | None = None
-        if thread.is_shared and thread.name:
-            found = workspace.episode("mcp", host=thread.host, thread=thread.name).episode_id
+            found: int | None = self._episodes[key]
         else:
-            for one in reversed(report.messages):
-                if one.handle.startswith("m"):
-                    try:
-                        found = workspace.ledger.find(int(one.handle[1:])).episode_id
-                    except NoSuchMessage:
-                        continue  # of another workspace
-                    break
-        if found is not None and key[1]:
-            self._episodes[key] = found
-            while len(self._episodes) > MOST_KEPT:
-                self._episodes.popitem(last=False)
+            named = thread.name if thread.is_shared else ""
+            found = None if named and not self._run else _episode_of_messages(workspace, report)
+            if found is None and named:
+                found = workspace.episode("mcp", host=thread.host, thread=named).episode_id
+            elif found is None and self._run:
+                found = workspace.episode("mcp", host=thread.host, thread=f"run:{self._run}").episode_id
+            if found is not None and key[1]:
+                self._episodes[key] = found
+                while len(self._episodes) > MOST_KEPT:
+                    self._episodes.popitem(last=False)
+        if self._run and found is not None and found != self._told:
+            remember_run(workspace.state, self._run, workspace.ledger.episode(found).handle)
+            self._told = found
         return found
 
     def _record(self, workspace: Workspace, episode_id: int, results: list[HostResult]) -> None:
@@ -290,6 +302,22 @@ class Keeper:
     def _see(self, workspace: Workspace, episode_id: int, now: Sighting) -> None:
         self._seen[episode_id] = now
         workspace.ledger.set_extra(episode_id, gateway=now.to_extra())
+
+
+def _episode_of_messages(workspace: Workspace, report: Report) -> int | None:
+    """The episode whose ledger holds a result of this request, word for word: numbers alone might be those of
+    another workspace.
+    """
+    for one in reversed(report.messages):
+        if one.role != "tool" or not one.digest:
+            continue
+        try:
+            stored = workspace.ledger.find(int(one.handle[1:]))
+        except NoSuchMessage:
+            continue
+        if stored.message.digest == one.digest and stored.message.host_call_id in (None, one.call_id):
+            return stored.episode_id
+    return None
 
 
 def _runs(numbers: list[int]) -> list[str]:

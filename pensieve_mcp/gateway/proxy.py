@@ -334,8 +334,9 @@ class _Passing:
             self._proxy._told(path, report)
         if report.has_tools and not path.rstrip("/").endswith("/count_tokens"):
             keeper = self._proxy._keeper
-            news = keeper.has_news(report)
-            written = keeper.saw_request(report, thread_of(dict(self._headers), report.session))
+            thread = thread_of(dict(self._headers), report.session)
+            news = keeper.has_news(report, thread)
+            written = keeper.saw_request(report, thread)
             self._written = written
             self._wait_for = written if news else None
         else:

@@ -7,6 +7,7 @@ replace raw spans. Without deletions and handle lines the bytes that came are th
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -38,6 +39,7 @@ class Standing:
     label: str
     tokens: int
     state: str  # whole, forgotten, waiting (forgotten, not yet applied), in part, gone (a stub when it came)
+    digest: bytes = b""  # of a result of ours as we said it; empty where a host changed it
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,12 @@ def rewrite(
         return _Rewriting(conversation, facts, policy, handle_tokens, lines or Lines()).done()
     except (PensieveError, UnicodeError, ValueError, RecursionError) as error:
         return raw, Report(dialect, len(raw), len(raw), notes=(f"Passed on as it came: {error}",))
+
+
+def _digest(known: Known) -> bytes:
+    if not known.is_ours or known.text is None or known.is_stub:
+        return b""
+    return hashlib.sha256(known.text[known.head_at :].encode("utf-8", "surrogatepass")).digest()
 
 
 class _Rewriting:
@@ -358,6 +366,7 @@ class _Rewriting:
                 label=known.message.label,
                 tokens=known.message.tokens,
                 state=self._states.get(number, "whole"),
+                digest=_digest(known),
             )
             for number, known in self._story.known.items()
         )

@@ -58,6 +58,7 @@ class RunningGateway:
         handles: bool = True,
         bind: str = "127.0.0.1",
         port: int = 0,
+        run: str = "",
         told: Callable[[str, Report], None] | None = None,
     ) -> None:
         """`handles` gives the host's own results names. `bind` beyond the loopback is for whoever asks for it.
@@ -74,7 +75,7 @@ class RunningGateway:
         def rewriter(body: bytes, dialect: Dialect) -> tuple[bytes, Report]:
             return rewrite(body, dialect, facts, policy, handle_tokens=handle_tokens, lines=lines)
 
-        self.keeper = Keeper(open_workspace, policy)
+        self.keeper = Keeper(open_workspace, policy, run=run)
         loopback = _is_loopback(bind)
         proxy = Proxy(upstreams, rewriter, self.keeper, host_names=LOOPBACK if loopback else None, told=told)
         try:

@@ -14,11 +14,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pensieve_mcp.episode import RUN_VARIABLE, handle_of_run
 from pensieve_mcp.errors import Miscast
 from pensieve_mcp.server.opening import Opening
 
 if TYPE_CHECKING:
     from pensieve_mcp.episode import Episode
+    from pensieve_mcp.workspace import Workspace
 
 CLAUDE_CALL = "claudecode/toolUseId"
 CLAUDE_SESSION_VARIABLE = "CLAUDE_CODE_SESSION_ID"
@@ -39,6 +41,7 @@ class Origin:
     call_id: str | None = None
     session: str = ""  # a lasting connection of an older HTTP client
     handle: str | None = None  # the `episode` argument
+    run: str = ""  # of `pensieve run`, whose gateway knows the conversation better than a session's name does
 
     @classmethod
     def of(
@@ -53,12 +56,15 @@ class Origin:
         """Read a call's `_meta`. Claude Code names the call there and the session in the environment; Codex
         names both.
         """
+        run = environment.get(RUN_VARIABLE, "")
         if call := _text(meta.get(CLAUDE_CALL)):
             # The variable alone proves nothing: another host started from a shell of Claude Code inherits it.
-            return cls("claude-code", environment.get(CLAUDE_SESSION_VARIABLE, ""), call, session, handle)
+            name = environment.get(CLAUDE_SESSION_VARIABLE, "")
+            # A resumed session has another name in the environment than where it is resumed from.
+            return cls("claude-code", name, call, session, handle, run)
         if thread := _text(meta.get("threadId")):
             return cls("codex", thread, _text(meta.get("callId")) or None, session, handle)
-        return cls(client, "", None, session, handle)
+        return cls(client, "", None, session, handle, run)
 
 
 def _text(value: Any) -> str:
@@ -91,6 +97,8 @@ class Episodes:
         with self._lock:
             if origin.handle is not None:
                 return self._keep(("handle", origin.handle), lambda: self._by_handle(origin))
+            if origin.run and (found := self._of_run(workspace, origin)) is not None:
+                return found
             if origin.thread:
                 return self._keep(
                     (origin.host, origin.thread),
@@ -114,6 +122,18 @@ class Episodes:
             self._remember(("handle", episode.handle), episode)
             self._latest = episode
             return Found(episode, True)
+
+    def _of_run(self, workspace: Workspace, origin: Origin) -> Found | None:
+        """The episode that the gateway of this run named, if it did."""
+        handle = handle_of_run(workspace.state, origin.run)
+        if handle is None:
+            return None
+        try:
+            return self._keep(
+                ("handle", handle), lambda: workspace.episode("mcp", host=origin.host, handle=handle)
+            )
+        except Miscast:  # purged meanwhile
+            return None
 
     def current(self, session: str = "") -> Episode | None:
         """The episode that `pensieve://episode` shows: the last one that was active, over HTTP only the
