@@ -161,7 +161,9 @@ async def test_progress_is_told_to_whoever_asks(
     heard_enough = threading.Event()
     steps = itertools.count(1)
 
-    def build(chunk_set: object = None, *, wait_seconds: float = 0) -> BuildProgress:
+    def build(
+        chunk_set: object = None, *, under: tuple[str, ...] = (), wait_seconds: float = 0
+    ) -> BuildProgress:
         if wait_seconds:
             assert heard_enough.wait(timeout=PATIENCE_SECONDS)
         return BuildProgress("building", 3, 9)
