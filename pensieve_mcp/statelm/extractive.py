@@ -10,12 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pensieve_mcp.statelm.loop import Loop
-from pensieve_mcp.statelm.sentences import coverage, names, sentences, words
+from pensieve_mcp.statelm.sentences import coverage, names, sentences, stems, words
 from pensieve_mcp.statelm.turns import Asked, Call
 
 READS = 3  # chunks read before the best sentence is chosen
 LEAST_COVERAGE = 0.45  # of the question's weight that a sentence must hold
 NEIGHBOURS = 2  # sentences before, in which the thing spoken of may be named
+LEAST_WORDS = 8  # of what has no sentence mark: a row of a table, a line of a log
 NOT_FOUND = "not found"
 
 
@@ -65,13 +66,20 @@ def answer(loop: Loop) -> Asked:
 def best_sentence(question: str, text: str, chunk_id: int) -> Candidate | None:
     """The sentence that holds most of the question, if it speaks of what the question names; None otherwise."""
     named = names(question)
+    asked = stems(question)
     listed = sentences(text)
     best: Candidate | None = None
     for place, sentence in enumerate(listed):
         around = set(words(" ".join(listed[max(0, place - NEIGHBOURS) : place + 1])))
-        if named and not named <= around:
+        if (named and not named <= around) or not _tells(sentence, asked):
             continue
         score = coverage(question, sentence)
         if score >= LEAST_COVERAGE and (best is None or score > best.score):
             best = Candidate(sentence, chunk_id, score)
     return best
+
+
+def _tells(sentence: str, asked: set[str]) -> bool:
+    """Whether it is a sentence, not a heading, and says something that the question does not."""
+    whole = sentence.rstrip("”\"')")[-1:] in tuple(".!?:;。！？") or len(sentence.split()) >= LEAST_WORDS
+    return whole and not sentence.startswith("#") and len(stems(sentence) - asked) > 0

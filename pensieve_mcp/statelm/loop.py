@@ -104,10 +104,11 @@ class Loop:
 
     def prompt(self) -> Prompt:
         """The state as the model sees it now; makes room first where it would not fit."""
-        self._make_room()
-        printed = self.dialect.prompt(self.conversation, self.offer())
-        self._measure(printed)
-        return printed
+        while True:
+            printed = self.dialect.prompt(self.conversation, self.offer())
+            self._measure(printed)
+            if not self._make_room():
+                return printed
 
     def take(self, reply: Reply, offered: Offer | None = None) -> None:
         """One reply of a model: its first call is cast, anything else is answered with what to do instead."""
@@ -221,16 +222,17 @@ class Loop:
             Turn(len(self.visible), call.name, dict(call.arguments), thought, text, is_error, visible, usage)
         )
 
-    def _make_room(self) -> None:
-        """A prompt that no longer fits cannot be sent: the heaviest results go, in our name, until it does. The model
-        sees their stubs; the ledger says who did it."""
+    def _make_room(self) -> bool:
+        """A prompt that does not fit cannot be sent: the heaviest result goes, in our name. The model sees its stub; the
+        ledger says who did it. Answers whether anything went."""
         settings = self.conversation.settings
-        limit = settings.window_tokens - settings.reserve_tokens
-        while self.conversation.budget().used > limit:
-            heavy = heaviest_results(self.conversation.spoken())
-            if not heavy:
-                return
-            self.conversation.forget((heavy[0].message.number,), "over budget: deleted by the loop")
+        if self.conversation.budget().used <= settings.window_tokens - settings.reserve_tokens:
+            return False
+        heavy = heaviest_results(self.conversation.spoken())
+        if not heavy:
+            return False
+        self.conversation.forget((heavy[0].message.number,), "over budget: deleted by the loop")
+        return True
 
     def _measure(self, printed: Prompt) -> None:
         if self.dialect.name == "compact":
