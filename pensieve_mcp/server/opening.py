@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+LOOK_AGAIN_SECONDS = 0.5
 STRUCTURED_BYTES = 10_500  # of text: a host counts bytes of JSON, which is longer than the text it escapes
 
 
@@ -94,9 +96,10 @@ class Opening:
         except Exception:
             log.exception("the workspace could not be prepared")
 
-    def first_look(self, seconds: float) -> None:
-        """Before a call that looks at the documents: where nothing is indexed yet, begin and wait a moment, so
-        that over a small folder the first search already finds something. Does so once; others wait meanwhile.
+    def first_look(self, seconds: float, most: float) -> None:
+        """Before a call that looks at the documents: where nothing can be searched yet, begin and wait `seconds`
+        for the whole of a small folder, and up to `most` for the first documents of a larger one, so that the first
+        search of a first conversation finds something. Does so once; others wait meanwhile.
 
         Raises PensieveError, as opening and building do.
         """
@@ -104,8 +107,16 @@ class Opening:
         if self._looked or not workspace.settings.auto_index:
             return
         with self._first_look:
-            if not self._looked and workspace.progress().state == "empty":
-                workspace.build(wait_seconds=seconds)
+            if self._looked:
+                return
+            ending = time.monotonic() + min(most, workspace.settings.call_seconds / 2)
+            progress = workspace.progress()
+            while progress.state in ("empty", "building") and not progress.documents_done:
+                # Building may have begun already, with the start: this joins it.
+                progress = workspace.build(wait_seconds=seconds)
+                if progress.state != "building" or time.monotonic() >= ending:
+                    break
+                seconds = LOOK_AGAIN_SECONDS
             self._looked = True
 
     def close(self) -> None:

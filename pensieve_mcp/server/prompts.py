@@ -50,7 +50,7 @@ CARDS = (
     ),
 )
 
-_ANSWER = """Answer this from the documents: {question}
+_ANSWER = """Answer this from the documents: {question}{more}
 
 {notes}
 
@@ -59,6 +59,10 @@ two chunks; note each finding with an exact quote and its chunk id as evidence; 
 call; search again for what is missing. Where order matters or everything counts, read on in order with readChunk \
 without chunk_id. When the notes suffice, call finish with the answer and its citations. If other words and \
 mode=exact find nothing either, say that the documents do not hold the answer."""
+
+_ONE_WORD = """
+(A host may hand on only the first word. If the user's command says more, all of that is the question.)"""
+"""Claude Code splits a command's arguments at spaces and drops what is left over; the model sees them all."""
 
 _HANDOFF = """Write a handover for whoever continues this work in a fresh conversation.
 
@@ -107,7 +111,9 @@ class Prompts:
                 )
         notes = self._notes()
         if name == "answer":
-            return card, _ANSWER.format(question=given["question"], notes=notes)
+            question = given["question"].strip()
+            more = _ONE_WORD if len(question.split()) == 1 else ""
+            return card, _ANSWER.format(question=question, more=more, notes=notes)
         if name == "handoff":
             episode = self._episodes.current(session)
             plan = listing(plan_lines(episode)) if episode is not None else ""

@@ -47,6 +47,7 @@ STATELESS_VERSION = "2026-07-28"
 RESOURCE_NOT_FOUND = -32002  # through 2025-11-25; then it is invalid params
 
 FIRST_BUILD_SECONDS = 2.0  # as long as buildIndex waits
+FIRST_RESULT_SECONDS = 10.0  # a loaded machine needs some for its first process; every host waits 30 and more
 LOOK_AT_DOCUMENTS = frozenset({"analyzeText", "searchEngine", "readChunk"})
 
 EPISODE_PROPERTY = {"type": "string", "description": "The handle your first result told."}
@@ -225,7 +226,7 @@ class Surface:
             if writes_notes:
                 self.watch.expect(self.opening.workspace())
             if looks:
-                self.opening.first_look(FIRST_BUILD_SECONDS)
+                self.opening.first_look(FIRST_BUILD_SECONDS, FIRST_RESULT_SECONDS)
             found = self._episodes.of_call(origin, params.name)
             done: CastResult = cast(found.episode, params.name, arguments, host_call_id=origin.call_id)
             shown = found.episode.handle if self.explicit and not origin.thread else None

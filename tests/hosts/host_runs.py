@@ -13,6 +13,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ _PLACES = {
     "codex": ("@openai/codex-*/vendor/*/bin/codex", ".bin/codex"),
     "opencode": ("opencode-*/bin/opencode",),
     "gemini": (".bin/gemini",),
+    "inspector": (".bin/mcp-inspector",),
 }
 _QUIET = {
     "DISABLE_TELEMETRY": "1",
@@ -82,9 +84,19 @@ class Run:
         return conversation_text(self.requests[-1]["body"])
 
 
-def run(host: str, server: list[str], turns: list[list[dict[str, Any]]], environment: dict[str, str]) -> Run:
+def run(
+    host: str,
+    server: list[str],
+    turns: list[list[dict[str, Any]]],
+    environment: dict[str, str],
+    *,
+    prompt: str | None = None,
+    installed: list[str] | None = None,
+) -> Run:
     """Let the agent work through the turns with the server configured: a command, or the address of
     a running one. `environment` is the server's.
+
+    `installed`: arguments of `pensieve` that set the server up in the agent's home instead; `server` is not used then.
     """
     program = binary(host)
     assert program is not None, f"{host} is not installed"
@@ -95,8 +107,17 @@ def run(host: str, server: list[str], turns: list[list[dict[str, Any]]], environ
         work = home / "work"
         work.mkdir()
         model = stack.enter_context(ScriptedModel(turns))
-        argv, extra = _CONFIGURE[host](program, model.url, home, work, server, environment)
+        argv, extra = _CONFIGURE[host](
+            program, model.url, home, work, [] if installed else server, environment
+        )
         base = {"HOME": str(home), "PATH": os.environ["PATH"], "TERM": "dumb", "LANG": "C.UTF-8"}
+        if installed:
+            command = [sys.executable, "-m", "pensieve_mcp.cli", *installed]
+            done = subprocess.run(
+                command, cwd=work, env=base | extra, capture_output=True, text=True, timeout=RUN_SECONDS
+            )
+            assert done.returncode == 0, done.stderr
+        argv = [prompt if prompt is not None and word == PROMPT else word for word in argv]
         process = subprocess.Popen(
             argv,
             cwd=work,
@@ -119,7 +140,7 @@ def run(host: str, server: list[str], turns: list[list[dict[str, Any]]], environ
 
 def over_http(server: list[str]) -> str | None:
     """The address of a server that runs already, where the command is one."""
-    return server[0] if server[0].startswith("http://") else None
+    return server[0] if server and server[0].startswith("http://") else None
 
 
 PROMPT = "Work through the script."
@@ -128,26 +149,24 @@ PROMPT = "Work through the script."
 def _claude(
     program: str, url: str, home: Path, work: Path, server: list[str], environment: dict[str, str]
 ) -> tuple[list[str], dict[str, str]]:
-    entry: dict[str, Any] = {"type": "stdio", "command": server[0], "args": server[1:], "env": environment}
-    if served := over_http(server):
-        entry = {"type": "http", "url": served, "headers": {"Authorization": f"Bearer {environment[TOKEN]}"}}
-    config = home / "mcp.json"
-    config.write_text(json.dumps({"mcpServers": {SERVER_NAME: entry}}))
-    argv = [
-        program,
-        "-p",
-        PROMPT,
-        "--mcp-config",
-        str(config),
-        "--strict-mcp-config",
-        "--output-format",
-        "stream-json",
-        "--verbose",
-    ]
-    return [*argv, "--allowedTools", f"mcp__{SERVER_NAME}"], {
-        "ANTHROPIC_BASE_URL": url,
-        "ANTHROPIC_API_KEY": "sk-ant-dummy-0000",
-    }
+    argv = [program, "-p", PROMPT, "--output-format", "stream-json", "--verbose"]
+    if server:
+        entry: dict[str, Any] = {
+            "type": "stdio",
+            "command": server[0],
+            "args": server[1:],
+            "env": environment,
+        }
+        if served := over_http(server):
+            entry = {
+                "type": "http",
+                "url": served,
+                "headers": {"Authorization": f"Bearer {environment[TOKEN]}"},
+            }
+        config = home / "mcp.json"
+        config.write_text(json.dumps({"mcpServers": {SERVER_NAME: entry}}))
+        argv += ["--mcp-config", str(config), "--strict-mcp-config", "--allowedTools", f"mcp__{SERVER_NAME}"]
+    return argv, {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "sk-ant-dummy-0000"}
 
 
 def _codex(
@@ -157,14 +176,20 @@ def _codex(
     folder.mkdir()
     # No approval is set: the annotations alone must let the tools run.
     entry = [
-        f"command = {json.dumps(server[0])}",
+        f"[mcp_servers.{SERVER_NAME}]",
+        f"command = {json.dumps(server[0] if server else '')}",
         f"args = {json.dumps(server[1:])}",
         "required = true",
         f"[mcp_servers.{SERVER_NAME}.env]",
         *(f"{name} = {json.dumps(value)}" for name, value in environment.items()),
     ]
     if served := over_http(server):
-        entry = [f"url = {json.dumps(served)}", f'bearer_token_env_var = "{TOKEN}"', "required = true"]
+        entry = [
+            f"[mcp_servers.{SERVER_NAME}]",
+            f"url = {json.dumps(served)}",
+            f'bearer_token_env_var = "{TOKEN}"',
+            "required = true",
+        ]
     lines = [
         'model = "gpt-5.5"',
         'model_provider = "scripted"',
@@ -180,8 +205,7 @@ def _codex(
         'wire_api = "responses"',
         "request_max_retries = 0",
         "stream_max_retries = 0",
-        f"[mcp_servers.{SERVER_NAME}]",
-        *entry,
+        *(entry if server else []),
     ]
     (folder / "config.toml").write_text("\n".join(lines) + "\n")
     return [program, "exec", "--skip-git-repo-check", "--json", PROMPT], {
@@ -201,17 +225,17 @@ def _opencode(
         "options": {"baseURL": url + "/v1", "apiKey": "x"},
         "models": {"m": model},
     }
-    config = {
+    config: dict[str, Any] = {
         "autoupdate": False,
         "share": "disabled",
         "model": "scripted/m",
         "small_model": "scripted/m",
         "permission": "allow",
         "provider": {"scripted": provider},
-        "mcp": {
-            SERVER_NAME: {"type": "local", "command": server, "enabled": True, "environment": environment}
-        },
     }
+    if server:
+        entry = {"type": "local", "command": server, "enabled": True, "environment": environment}
+        config["mcp"] = {SERVER_NAME: entry}
     (work / "opencode.json").write_text(json.dumps(config))
     return [program, "run", PROMPT], {}
 
@@ -221,14 +245,21 @@ def _gemini(
 ) -> tuple[list[str], dict[str, str]]:
     settings = home / ".gemini" / "settings.json"
     settings.parent.mkdir()
-    entry = {"command": server[0], "args": server[1:], "env": environment, "trust": True, "timeout": 60_000}
-    config = {
+    config: dict[str, Any] = {
         "security": {"auth": {"selectedType": "gemini-api-key"}},
         "privacy": {"usageStatisticsEnabled": False},
         "general": {"enableAutoUpdate": False},
         "telemetry": {"enabled": False},
-        "mcpServers": {SERVER_NAME: entry},
     }
+    if server:
+        entry = {
+            "command": server[0],
+            "args": server[1:],
+            "env": environment,
+            "trust": True,
+            "timeout": 60_000,
+        }
+        config["mcpServers"] = {SERVER_NAME: entry}
     settings.write_text(json.dumps(config))
     return [program, "-p", PROMPT, "--approval-mode", "yolo", "-m", "gemini-2.5-pro"], {
         "GEMINI_API_KEY": "dummy",

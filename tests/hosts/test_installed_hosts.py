@@ -1,0 +1,277 @@
+"""Real coding agents after `pensieve install`, as a person sets them up: one command, a fresh home, a conversation.
+
+The scripted model stands in for an LLM. Skipped aloud where an agent is not installed; `host_runs.py` says how one
+is found.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from host_runs import HOSTS, Run, binary, run
+
+from pensieve_mcp import sample
+from pensieve_mcp.hosts.catalog import HOSTS as CATALOG
+
+pytestmark = [pytest.mark.host, pytest.mark.slow, pytest.mark.timeout(600)]
+
+OUR_NAMES = {"claude": "claude-code", "codex": "codex", "opencode": "opencode", "gemini": "gemini"}
+LIBRARY = Path(sample.__file__).parent / "library"
+
+
+def only(*names: str) -> Any:
+    return pytest.mark.parametrize(
+        "host",
+        [
+            pytest.param(
+                host, marks=pytest.mark.skipif(binary(host) is None, reason=f"{host} is not installed")
+            )
+            for host in names
+        ],
+    )
+
+
+def results_of(place: int, pattern: str) -> Any:
+    return lambda results: re.search(pattern, results[place]["text"])[1]  # type: ignore[index]
+
+
+def last(pattern: str) -> Any:
+    return lambda results: re.search(pattern, results[-1]["text"])[1]  # type: ignore[index]
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    return tmp_path / "state"
+
+
+def work(
+    host: str,
+    state: Path,
+    folder: Path,
+    turns: list[list[dict[str, Any]]],
+    *,
+    prompt: str | None = None,
+    finished: bool = True,
+) -> Run:
+    """One conversation after `pensieve install`, which allows the tools; index and notes lie in `state`."""
+    told = [
+        "--state",
+        str(state),
+        "--set",
+        "upgrade=false",
+        "install",
+        OUR_NAMES[host],
+        str(folder),
+        "--allow",
+    ]
+    ran = run(host, [], turns, {}, prompt=prompt, installed=told)
+    if finished:
+        assert (ran.returncode, ran.done) == (0, True), ran.output[-4_000:]
+    return ran
+
+
+def shown(host: str, text: str) -> str:
+    """What a host wraps around a result taken off, as far as it concerns the words inside."""
+    return text.replace("\\n", "\n").replace('\\"', '"').replace("\\\\", "\\") if host == "gemini" else text
+
+
+@only(*HOSTS)
+def test_the_first_and_the_second_conversation(host: str, state: Path) -> None:
+    """One command adds the server; the model searches, reads, notes, deletes and finishes over the sample library
+    without being asked for permission; the next conversation, in a fresh home, finds the notebook.
+    """
+    evidence = lambda results: [{"chunk_id": "c" + last_chunk(results), "quote": quote_of(results)}]  # noqa: E731
+    first = work(
+        host,
+        state,
+        LIBRARY,
+        [
+            [
+                {
+                    "tool": "searchEngine",
+                    "args": {"keyword": "the keeper of the light", "queries": ["barrels of oil"]},
+                }
+            ],
+            [{"tool": "readChunk", "args": {"chunk_id": results_of(0, r"\bc(\d+) · ")}}],
+            [
+                {
+                    "tool": "note",
+                    "args": {
+                        "key": "light",
+                        "summary": "A finding",
+                        "content": "As quoted.",
+                        "evidence": evidence,
+                    },
+                }
+            ],
+            [{"tool": "deleteContext", "args": {"msg_id": results_of(1, r"\b(m\d+) · ")}}],
+            [{"tool": "finish", "args": {"answer": "Found.", "citations": ["light"]}}],
+            [{"text": "DONE"}],
+        ],
+    )
+    texts = [shown(host, one["text"]) for one in first.results()]
+
+    assert len(texts) == 5 and not any(re.match(r"\S+ · error", text) for text in texts), texts
+    assert "Evidence: 1 ok." in texts[2], texts[2]
+    assert "tokens freed" in texts[3] and "light" in texts[4]
+    for tool in first.tools():
+        assert len(tool.replace("/", "__")) <= 64
+
+    second = work(host, state, LIBRARY, [[{"tool": "readNote", "args": {}}], [{"text": "DONE"}]])
+    assert "A finding" in second.results()[0]["text"]
+
+
+def last_chunk(results: list[dict[str, Any]]) -> str:
+    return re.search(r"\bc(\d+) · ", results[1]["text"])[1]  # type: ignore[index]
+
+
+def quote_of(results: list[dict[str, Any]]) -> str:
+    """A sentence of the text that was read."""
+    words = re.findall(r"[A-Z][a-z]+(?: [a-z]+){4,}", results[1]["text"])
+    return max(words, key=len)
+
+
+SCRIPTS = (
+    "灯台守は油を使った。 Größe — Смотритель закрыл дверь. الحارس أغلق الباب 🕯️ "
+    '"quoted" \\back\\slash <b>&amp;</b>\n'
+)
+
+
+@only(*HOSTS)
+def test_a_result_of_the_hosts_full_size_arrives_whole(host: str, state: Path, tmp_path: Path) -> None:
+    """`install` sets how much one result may have; that much, in many scripts, the host must pass on uncut."""
+    folder = tmp_path / "archive"
+    folder.mkdir()
+    lines = [f"{number:04} {SCRIPTS}" for number in range(1, 900)]
+    (folder / "long.txt").write_text("".join(lines), encoding="utf-8")
+    size = CATALOG[OUR_NAMES[host]].result_bytes or 12_000
+    ran = work(
+        host,
+        state,
+        folder,
+        [
+            [{"tool": "buildIndex", "args": {"chunk_size": 20_000}}],
+            [{"tool": "readChunk", "args": {}}],
+            [{"text": "DONE"}],
+        ],
+    )
+    text = shown(host, ran.results()[1]["text"])
+
+    first = lines.index(next(line for line in lines if line.strip() in text))
+    held = [line for line in lines if line.strip() in text]
+    assert held == lines[first : first + len(held)] and len(held) > 40, "a stretch without a gap"
+    assert size * 0.75 < len(text.encode()) < size * 1.3, f"{len(text.encode()):,} bytes for {size:,}"
+    assert not re.search(r"truncated|persisted-output|Full output saved", text, re.I), (
+        text[:300] + text[-300:]
+    )
+
+
+@only("claude", "codex")
+def test_resources_are_read(host: str, state: Path) -> None:
+    """Hosts that let their model read resources get ours."""
+    names = {
+        "claude": ("ListMcpResourcesTool", "ReadMcpResourceTool"),
+        "codex": ("list_mcp_resources", "read_mcp_resource"),
+    }
+    listing, reading = names[host]
+    noted = [{"tool": "note", "args": {"key": "oil/1911", "summary": "412 barrels", "content": "In all."}}]
+    work(host, state, LIBRARY, [noted, [{"text": "DONE"}]])
+    ran = work(
+        host,
+        state,
+        LIBRARY,
+        [
+            [{"tool": listing, "args": {"server": "pensieve"}}],
+            [{"tool": reading, "args": {"server": "pensieve", "uri": "pensieve://notes/oil%2F1911"}}],
+            [{"text": "DONE"}],
+        ],
+    )
+    texts = [one["text"] for one in ran.results()]
+
+    assert "pensieve://notes/oil%2F1911" in texts[0], texts[0]
+    assert "In all." in texts[1], texts[1]
+
+
+@only("claude", "gemini")
+def test_a_prompt_is_a_slash_command(host: str, state: Path) -> None:
+    """Claude Code hands on the first word only; the text says so, and the model sees the whole command beside it."""
+    question = "How much oil?"
+    command = {"claude": f"/mcp__pensieve__answer {question}", "gemini": f'/answer --question="{question}"'}
+    for _ in range(4):  # without a terminal, Claude Code does not wait for the server's prompts
+        ran = work(host, state, LIBRARY, [[{"text": "DONE"}]], prompt=command[host])
+        said = json.dumps(ran.requests, ensure_ascii=False)
+        if "no command with that name is available" not in said:
+            break
+
+    assert "Answer this from the documents: How" in said and "work in even rounds" in said, ran.output[
+        -2_000:
+    ]
+    assert question in said
+
+
+@only("codex")
+def test_the_plugin_of_codex_is_taken(host: str, tmp_path: Path) -> None:
+    """From a local marketplace, without a network."""
+    home = tmp_path / ".codex"
+    home.mkdir()
+    manifests = Path(__file__).resolve().parents[2] / "manifests"
+    environment = {"HOME": str(tmp_path), "CODEX_HOME": str(home), "PATH": "/usr/bin:/bin"}
+    for words in (
+        ["plugin", "marketplace", "add", str(manifests / "codex")],
+        ["plugin", "add", "pensieve@pensieve-statelm"],
+    ):
+        done = subprocess.run(
+            [str(binary(host)), *words],
+            env=environment,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert list(home.rglob("skills/pensieve/SKILL.md"))
+
+
+@only("claude")
+def test_the_plugin_of_claude_code_brings_its_parts(host: str, tmp_path: Path) -> None:
+    """Installed from the marketplace of this repository: server, skill and subagent."""
+    root = Path(__file__).resolve().parents[2]
+    environment = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "DISABLE_AUTOUPDATER": "1"}
+    environment["CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC"] = "1"
+    for words in (
+        ["plugin", "marketplace", "add", str(root / "manifests" / "claude-code")],
+        ["plugin", "install", "pensieve@pensieve-statelm"],
+        ["plugin", "list"],
+    ):
+        done = subprocess.run(
+            [str(binary(host)), *words],
+            env=environment,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert "pensieve@pensieve-statelm" in done.stdout
+
+
+@pytest.mark.skipif(binary("inspector") is None, reason="the MCP Inspector is not installed")
+@pytest.mark.parametrize(
+    "method", ["tools/list", "resources/list", "resources/templates/list", "prompts/list"]
+)
+def test_the_inspector_lists_everything_without_a_warning(method: str, state: Path) -> None:
+    command = [str(binary("inspector")), "--cli", sys.executable, "-m", "pensieve_mcp.server"]
+    command += ["--state", str(state), str(LIBRARY), "--method", method]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr.strip(), done.stderr
+    assert not re.search("warning", done.stdout.split("{", 1)[0], re.I), done.stdout[:500]
+    (listed,) = [value for value in json.loads(done.stdout).values() if isinstance(value, list)]
+    assert len(listed) >= 2
