@@ -90,8 +90,17 @@ def test_headers_pass_and_authorisation_is_never_logged(
     assert secret not in caplog.text
 
 
-@pytest.mark.parametrize(("method", "path"), [("GET", "/v1/models?limit=1"), ("HEAD", "/"), ("DELETE", "/v1/files/a%2Fb"),
-                                              ("POST", "/v1/files"), ("OPTIONS", "/x"), ("PUT", "/v1/x")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/v1/models?limit=1"),
+        ("HEAD", "/"),
+        ("DELETE", "/v1/files/a%2Fb"),
+        ("POST", "/v1/files"),
+        ("OPTIONS", "/x"),
+        ("PUT", "/v1/x"),
+    ],
+)
 def test_other_methods_and_paths_pass(
     gateway: RunningGateway, upstream: Upstream, method: str, path: str
 ) -> None:

@@ -1,0 +1,223 @@
+"""Server and gateway meet in the ledger: handles are valid, contents come back, the budget is the real one."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from talks import FACTS, Talk
+
+from pensieve_mcp.budget import Sighting
+from pensieve_mcp.episode import Episode
+from pensieve_mcp.gateway.keeping import Keeper, Thread, thread_of
+from pensieve_mcp.gateway.rewrite import Report, rewrite
+from pensieve_mcp.gateway.timing import Policy
+from pensieve_mcp.spellbook.casting import CastResult, cast
+from pensieve_mcp.wire.usage import Usage
+from pensieve_mcp.workspace import Workspace
+
+CLAUDE = Thread("claude-code", "session-1", is_shared=True)
+HOST_TEXT = "\n".join(f"row {n} of the host's file" for n in range(300))
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Iterator[Workspace]:
+    folder = tmp_path / "archive"
+    folder.mkdir()
+    (folder / "light.md").write_text("# The light\n\nThe keeper used 412 barrels of oil.\n", encoding="utf-8")
+    home = {"PENSIEVE_HOME": str(tmp_path / "home"), "PENSIEVE_UPGRADE": "false"}
+    with Workspace.open([folder], environment=home, builder="inline") as opened:
+        opened.build_now()
+        yield opened
+
+
+@pytest.fixture
+def keeper(workspace: Workspace) -> Iterator[Keeper]:
+    made = Keeper(lambda: workspace, Policy("eager"))
+    yield made
+    made._pool.shutdown(wait=True)  # the workspace is the fixture's to close
+
+
+def seen(keeper: Keeper, talk: Talk, thread: Thread = CLAUDE, usage: Usage | None = None) -> Report:
+    """One request passes, and what it leads to is written."""
+    _, report = rewrite(talk.body("anthropic"), "anthropic", FACTS, Policy("eager"), handle_tokens=100)
+    written = keeper.saw_request(report, thread)
+    assert written is not None
+    written.result(30)
+    keeper.saw_answer(usage, written)
+    keeper._pool.submit(lambda: None).result(30)
+    return report
+
+
+def do(episode: Episode, talk: Talk, name: str, **arguments: Any) -> CastResult:
+    """A cast by the server, and its place in the host's conversation."""
+    done = cast(episode, name, arguments, host_call_id=f"call_{len(talk.steps):04}")
+    talk.own(name, arguments, "")
+    talk.steps[-1].result = done.text
+    talk.steps[-1].is_error = done.is_error
+    return done
+
+
+def episode_of(workspace: Workspace, thread: Thread = CLAUDE) -> Episode:
+    return workspace.episode("mcp", host=thread.host, thread=thread.name)
+
+
+def test_a_hosts_result_is_deleted_and_restored_by_its_handle(workspace: Workspace, keeper: Keeper) -> None:
+    talk = Talk()
+    talk.host(HOST_TEXT)
+    handle = seen(keeper, talk).host_results[0].handle
+    episode = episode_of(workspace)
+
+    deleted = do(episode, talk, "deleteContext", msg_id=handle)
+    assert not deleted.is_error and deleted.result["deleted"][0]["msg_id"] == handle
+    assert deleted.result["physical"] == "yes"
+    report = seen(keeper, talk)
+    assert [m.handle for m in report.messages if m.state == "forgotten"] == [handle]
+
+    restored = do(episode, talk, "restoreContext", msg_id=handle)
+    assert f"Restored {handle} in its old place." in restored.text and HOST_TEXT not in restored.text
+    assert seen(keeper, talk).stubbed == 0
+
+
+def test_what_the_host_no_longer_holds_is_restored_with_its_words(
+    workspace: Workspace, keeper: Keeper
+) -> None:
+    """After a compaction of the host there is no old place."""
+    talk = Talk()
+    talk.host(HOST_TEXT)
+    handle = seen(keeper, talk).host_results[0].handle
+    fresh = Talk()
+    fresh.host("small")
+    fresh.host("what the compaction left " * 60, "Bash", command="ls")
+    seen(keeper, fresh)
+
+    restored = cast(episode_of(workspace), "restoreContext", {"msg_id": handle})
+    assert HOST_TEXT[:3_000] in restored.text
+
+
+def test_a_handle_of_another_conversation_is_unknown(workspace: Workspace, keeper: Keeper) -> None:
+    talk = Talk()
+    talk.host(HOST_TEXT)
+    handle = seen(keeper, talk).host_results[0].handle
+    other = episode_of(workspace, Thread("claude-code", "session-2", is_shared=True))
+
+    refused = cast(other, "deleteContext", {"msg_id": handle})
+    assert refused.is_error and refused.slug == "no_such_message"
+
+
+def test_a_host_that_names_no_thread_to_the_server_is_found_by_our_messages(
+    workspace: Workspace, keeper: Keeper
+) -> None:
+    """opencode: its server process is one episode; before our first call there, host results wait."""
+    unnamed = Thread("opencode", "ses_1")
+    episode = workspace.episode("mcp", host="opencode")
+    talk = Talk()
+    talk.host(HOST_TEXT)
+    report = seen(keeper, talk, unnamed)
+    do(episode, talk, "readChunk", chunk_id="1")
+    seen(keeper, talk, unnamed)
+
+    assert not cast(episode, "deleteContext", {"msg_id": report.host_results[0].handle}).is_error
+
+
+def test_each_host_result_is_written_once_also_by_a_second_gateway(
+    workspace: Workspace, keeper: Keeper
+) -> None:
+    talk = Talk()
+    talk.host(HOST_TEXT)
+    seen(keeper, talk)
+    seen(keeper, talk)
+    second = Keeper(lambda: workspace, Policy("eager"))
+    seen(second, talk)
+    second._pool.shutdown(wait=True)
+    handles = [e.message.handle for e in episode_of(workspace).transcript().entries]
+
+    assert (
+        len(handles) == 1
+        and workspace.ledger.content(workspace.ledger.find(handles[0] or "").message) == HOST_TEXT
+    )
+
+
+def test_the_budget_is_the_conversations(workspace: Workspace, keeper: Keeper) -> None:
+    talk = Talk()
+    episode = episode_of(workspace)
+    do(episode, talk, "readChunk", chunk_id="1")
+    assert cast(episode, "checkBudget", {}).result["sees"] == "tool traffic"
+    talk.host(HOST_TEXT)
+    report = seen(keeper, talk, usage=Usage(50_000, 40_000, 0, 500))
+
+    told = cast(episode, "checkBudget", {})
+    assert told.result["sees"] == "conversation"
+    assert 50_500 <= told.result["used_tokens"] < 51_500 and told.result["peak_tokens"] >= 50_000
+    assert told.result["heaviest"][0]["msg_id"] == report.host_results[0].handle
+    assert "the provider's count" in told.text
+
+
+def test_physical_is_said_by_what_was_seen_and_nothing_else(
+    workspace: Workspace, keeper: Keeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    talk = Talk()
+    episode = episode_of(workspace)
+    do(episode, talk, "readChunk", chunk_id="1")
+    assert episode.physical() == "no"
+    seen(keeper, talk)
+    assert episode.physical() == "yes"
+    keeper._policy = Policy("batched")
+    seen(keeper, talk)
+    assert episode.physical() == "pending"
+
+    for _ in range(20):  # turns that no gateway saw
+        cast(episode, "readNote", {})
+    assert episode.physical() == "no"
+    seen(keeper, talk)
+    assert episode.physical() == "pending"
+    monkeypatch.setattr("pensieve_mcp.episode._BEGAN", 4e9)  # the host was started anew, without a gateway
+    assert episode.physical() == "no"
+
+
+def test_what_a_newer_gateway_writes_is_no_error(workspace: Workspace) -> None:
+    assert Sighting.from_extra({"gateway": {"at": 1.0, "unheard_of": [1]}}) == Sighting(1.0)
+    assert Sighting.from_extra({"gateway": {"policy": "eager"}}) is None
+    assert Sighting.from_extra({"gateway": 7}) is None
+
+
+def test_an_error_of_the_ledger_is_kept_for_the_summary() -> None:
+    def broken() -> Workspace:
+        raise RuntimeError("no ledger")
+
+    keeper = Keeper(broken, Policy())
+    talk = Talk()
+    talk.host(HOST_TEXT)
+    seen(keeper, talk)
+    keeper.close()
+    assert keeper.totals.troubles == ["RuntimeError: no ledger"]
+
+
+def test_the_conversation_is_named_by_the_headers_that_hosts_send() -> None:
+    assert thread_of({b"x-claude-code-session-id": b"aa-1"}, "") == Thread("claude-code", "aa-1", True)
+    assert thread_of({b"thread-id": b"01a", b"session-id": b"01b"}, "01c") == Thread("codex", "01a", True)
+    assert thread_of({b"user-agent": b"claude-cli/2"}, "bb-2") == Thread("claude-code", "bb-2", True)
+    assert thread_of({b"user-agent": b"opencode/1", b"x-session-id": b"ses_1"}, "") == Thread(
+        "opencode", "ses_1"
+    )
+    assert thread_of({b"x-claude-code-session-id": b"a b\n"}, "x" * 300) == Thread()
+
+
+def test_a_cycle_ends_with_the_deleted_text_gone(workspace: Workspace, keeper: Keeper) -> None:
+    """The server's own result, found by its handle line, as any host shows it."""
+    talk = Talk()
+    episode = episode_of(workspace)
+    do(episode, talk, "readChunk", chunk_id="1")
+    number = int(re.match(r"m(\d+)", talk.steps[-1].result)[1])  # type: ignore[index]
+    do(episode, talk, "deleteContext", msg_id=f"m{number}")
+    out, _ = rewrite(talk.body("anthropic"), "anthropic", FACTS, Policy("eager"))
+
+    assert b"412 barrels" not in out and b"412 barrels" in talk.body("anthropic")
+    do(episode, talk, "restoreContext", msg_id=f"m{number}")
+    out, _ = rewrite(talk.body("anthropic"), "anthropic", FACTS, Policy("eager"))
+    assert out == talk.body("anthropic")
+    json.loads(out)

@@ -1,0 +1,240 @@
+"""Real coding agents started by `pensieve run`, with a scripted model: what they deleted is not in what is sent.
+
+Skipped aloud where an agent is not installed. A fresh home each time, no telemetry, nothing beyond the loopback.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from host_runs import _QUIET, binary
+from scripted_model import Script, ScriptedModel, conversation_text, tool_results
+
+from pensieve_mcp.workspace import Workspace
+
+pytestmark = [pytest.mark.host, pytest.mark.slow, pytest.mark.timeout(600)]
+
+ROOT = Path(__file__).resolve().parents[2]
+SECRET = "The keeper Maren Holt used 412 barrels of oil in the year 1911."
+HOST_SECRET = "row 300 says something about turnips"
+PROMPT = "Work through the script."
+RUN_SECONDS = 240
+
+
+def handle(place: int, kind: str) -> Any:
+    """The handle of the result at this place, as the model sees it, stub or not."""
+
+    def find(results: list[dict[str, Any]]) -> str:
+        found = re.search(
+            rf"(?:\A|\n|\[pensieve: )({kind}[0-9a-f]+)(?: · | forgotten)", results[place]["text"]
+        )
+        assert found is not None, results[place]["text"][:300]
+        return found[1]
+
+    return find
+
+
+@dataclass
+class Stage:
+    """A host's home, work folder, documents and model."""
+
+    host: str
+    home: Path
+    work: Path
+    library: Path
+    environment: dict[str, str]
+    model: ScriptedModel
+
+    def run(self, *arguments: str) -> str:
+        """One session through `pensieve run`; answers what was told at its end."""
+        done = subprocess.run(
+            [sys.executable, "-m", "pensieve_mcp.cli", "--folder", str(self.library), "run",
+             "--program", str(binary(self.host)), self.host, *arguments],
+            cwd=self.work, env=self.environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            encoding="utf-8", errors="replace", timeout=RUN_SECONDS,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout[-2_000:] + done.stderr[-4_000:]
+        return done.stderr
+
+    def sent(self) -> list[str]:
+        """The requests that took a turn, as the model got them."""
+        return [json.dumps(request["body"], ensure_ascii=False) for request in self.model.turns_taken()]
+
+    def configured(self) -> dict[str, str]:
+        """The user's own configuration, to see that it stays as it is (opencode itself adds a `$schema`)."""
+        places = [self.home / ".codex" / "config.toml", self.home / ".claude" / "settings.json"]
+        found = {str(path): path.read_text() for path in places if path.is_file()}
+        if (project := self.work / "opencode.json").is_file():
+            kept = {k: v for k, v in json.loads(project.read_text()).items() if k != "$schema"}
+            found[str(project)] = json.dumps(kept, sort_keys=True)
+        return found
+
+
+def stage(host: str, folder: Path, model: ScriptedModel) -> Stage:
+    home, work, library = folder / "home", folder / "work", folder / "archive"
+    for made in (home, work, library):
+        made.mkdir()
+    log = "\n".join(f"Line {n} of the log tells of wind from the north and a calm sea." for n in range(120))
+    (library / "light.md").write_text(f"# The light of Velsay\n\n{SECRET}\n{log}\n", encoding="utf-8")
+    (work / "big.txt").write_text(
+        "\n".join(f"row {n} says something about turnips" for n in range(400)), encoding="utf-8"
+    )
+    environment = {
+        "HOME": str(home), "PATH": os.environ["PATH"], "TERM": "dumb", "LANG": "C.UTF-8", **_QUIET,
+        "PENSIEVE_HOME": str(folder / "pensieve"), "PENSIEVE_UPGRADE": "false", "PENSIEVE_GATEWAY_POLICY": "eager",
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *(p for p in sys.path if p and Path(p).is_dir())]),
+    }  # fmt: skip
+    with Workspace.open([library], environment=environment, builder="inline") as workspace:
+        workspace.build_now()
+    if host == "claude":
+        environment |= {"ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": "sk-ant-dummy-0000"}
+    elif host == "codex":
+        (home / ".codex").mkdir()
+        (home / ".codex" / "config.toml").write_text(
+            'model = "gpt-5.5"\nmodel_provider = "scripted"\napproval_policy = "never"\n'
+            'sandbox_mode = "danger-full-access"\ncheck_for_update_on_startup = false\n[analytics]\nenabled = false\n'
+            f'[model_providers.scripted]\nname = "scripted"\nbase_url = "{model.url}/v1"\nenv_key = "SCRIPTED_KEY"\n'
+            'wire_api = "responses"\nrequest_max_retries = 0\nstream_max_retries = 0\n'
+        )
+        environment |= {"CODEX_HOME": str(home / ".codex"), "SCRIPTED_KEY": "sk-dummy"}
+    else:
+        limits = {"name": "m", "tool_call": True, "limit": {"context": 200_000, "output": 8_000}}
+        provider = {"npm": "@ai-sdk/anthropic", "name": "S", "models": {"m": limits},
+                    "options": {"baseURL": model.url + "/v1", "apiKey": "x"}}  # fmt: skip
+        config = {"autoupdate": False, "share": "disabled", "model": "scripted/m", "small_model": "scripted/m",
+                  "permission": "allow", "provider": {"scripted": provider}}  # fmt: skip
+        (work / "opencode.json").write_text(json.dumps(config))
+    return Stage(host, home, work, library, environment, model)
+
+
+def reading(host: str) -> dict[str, Any]:
+    """The host's own tool reads a file."""
+    return {
+        "claude": {"tool": "Read", "args": {"file_path": "big.txt"}},
+        "codex": {"tool": "exec_command", "args": {"cmd": "cat big.txt"}},
+        "opencode": {"tool": "read", "args": {"filePath": "big.txt"}},
+    }[host]
+
+
+FIRST = {
+    "claude": ["-p", PROMPT, "--allowedTools", "mcp__pensieve", "Read"],
+    "codex": ["exec", "--skip-git-repo-check", PROMPT],
+    "opencode": ["run", PROMPT],
+}
+AGAIN = {
+    "claude": ["-p", "Go on.", "--continue", "--allowedTools", "mcp__pensieve", "Read"],
+    "codex": ["exec", "--skip-git-repo-check", "resume", "--last", "Go on."],
+    "opencode": ["run", "--continue", "Go on."],
+}
+
+hosts = pytest.mark.parametrize(
+    "host",
+    [
+        pytest.param(host, marks=pytest.mark.skipif(binary(host) is None, reason=f"{host} is not installed"))
+        for host in FIRST
+    ],
+)
+
+
+@pytest.fixture
+def turns(host: str, tmp_path: Path) -> list[list[dict[str, Any]]]:
+    read = reading(host)
+    key, name = next(iter(read["args"].items()))
+    if host != "codex":
+        read["args"][key] = str(tmp_path / "work" / name)
+    return [
+        [{"tool": "readChunk", "args": {"chunk_id": "1"}}],
+        [read],
+        [{"tool": "deleteContext", "args": {"msg_id": handle(0, "m")}}],
+        [{"tool": "deleteContext", "args": {"msg_id": handle(1, "h")}}],
+        [{"tool": "checkBudget", "args": {}}],
+        [{"text": "FIRST END"}],
+        # a new process of host, server and gateway goes on with the conversation
+        [{"tool": "restoreContext", "args": {"msg_id": handle(0, "m")}}],
+        [{"tool": "restoreContext", "args": {"msg_id": handle(1, "h")}}],
+        [{"text": "SECOND END"}],
+        [{"text": "THIRD END"}],
+    ]
+
+
+@pytest.fixture
+def played(host: str, turns: list[list[dict[str, Any]]], tmp_path: Path) -> Iterator[Stage]:
+    with ScriptedModel(turns) as model:
+        yield stage(host, tmp_path, model)
+
+
+@hosts
+def test_the_whole_cycle_with_resume_and_restart(host: str, played: Stage) -> None:
+    configured = played.configured()
+    told = played.run(*FIRST[host])
+    sent = played.sent()
+    results = tool_results(played.model.turns_taken()[-1]["body"])
+
+    assert [SECRET in body for body in sent][-6:] == [False, True, True, False, False, False]
+    assert [HOST_SECRET in body for body in sent][-6:] == [False, False, True, True, False, False]
+    asked = len(sent)
+    assert results[0]["text"].endswith("brings it back]") and results[1]["text"].startswith("[pensieve: h")
+    assert "whole conversation is seen by the gateway" in results[4]["text"]
+    assert "2 messages forgotten" in told and "1 chunks read, 1 results of the host" in told
+
+    played.run(*AGAIN[host])
+    later = played.sent()[asked:]
+    assert [SECRET in body for body in later][-3:] == [False, True, True]
+    assert [HOST_SECRET in body for body in later][-3:] == [False, False, True]
+    played.run(*AGAIN[host])
+    last = played.sent()[-1]
+    assert SECRET in last and HOST_SECRET in last
+    assert played.model.done()
+    assert played.configured() == configured
+
+
+class TwoLanes:
+    """A script for the main conversation and one for a subagent, told apart by a word in the subagent's task."""
+
+    def __init__(
+        self, word: str, main: list[list[dict[str, Any]]], other: list[list[dict[str, Any]]]
+    ) -> None:
+        self.word, self.main, self.other = word, Script(main), Script(other)
+        self.turns: list[Any] = []
+        self.next = 0
+
+    def turn(self, body: dict[str, Any]) -> Any:
+        first = json.dumps((body.get("messages") or [{}])[0])
+        assert conversation_text(body)
+        return (self.other if self.word in first else self.main).turn(body)
+
+
+@pytest.mark.skipif(binary("claude") is None, reason="claude is not installed")
+def test_a_subagents_deletion_is_its_own(tmp_path: Path) -> None:
+    """Both read the same chunk; the subagent deletes its copy, the main conversation keeps what it read."""
+    task = {"description": "read", "prompt": "SUBTASK: read the chunk.", "subagent_type": "general-purpose",
+            "run_in_background": False}  # fmt: skip
+    main: list[list[dict[str, Any]]] = [
+        [{"tool": "readChunk", "args": {"chunk_id": "1"}}],
+        [{"tool": "Agent", "args": task}],
+        [{"tool": "checkBudget", "args": {}}],
+        [{"text": "MAIN END"}],
+    ]
+    other: list[list[dict[str, Any]]] = [
+        [{"tool": "readChunk", "args": {"chunk_id": "1"}}],
+        [{"tool": "deleteContext", "args": {"msg_id": handle(0, "m")}}],
+        [{"text": "SUB END"}],
+    ]
+    with ScriptedModel([]) as model:
+        model.script = TwoLanes("SUBTASK", main, other)  # type: ignore[assignment]
+        played = stage("claude", tmp_path, model)
+        played.run("-p", PROMPT, "--allowedTools", "mcp__pensieve", "Read", "Agent")
+    subagent = [b for b in played.sent() if "SUBTASK" in json.dumps(json.loads(b)["messages"][0])]
+    parent = [b for b in played.sent() if b not in subagent]
+
+    assert [SECRET in body for body in subagent][-3:] == [False, True, False]
+    assert SECRET in parent[-1] and len(tool_results(json.loads(parent[-1]))) == 3
