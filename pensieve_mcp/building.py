@@ -27,7 +27,7 @@ from pensieve_mcp.corpus.ids import Sighting
 from pensieve_mcp.corpus.intake import FailedBefore, Incoming, Intake, Stored
 from pensieve_mcp.corpus.lease import Lease, LeaseLost
 from pensieve_mcp.corpus.schema import fingerprint, why_stale
-from pensieve_mcp.corpus.store import CorpusStore, file_digest
+from pensieve_mcp.corpus.store import CorpusStore, file_digest, interrupted
 from pensieve_mcp.corpus.types import (
     BuildProgress,
     ChunkSet,
@@ -53,6 +53,7 @@ log = logging.getLogger(__name__)
 BATCH_CHARS = 4_000_000  # text between two transactions of corpus.db, about a second of work
 BATCH_DOCUMENTS = 256
 BATCH_SECONDS = 2.0
+FIRST_CHARS, FIRST_DOCUMENTS, FIRST_SECONDS = 200_000, 16, 0.3  # until something can be searched at all
 FIRST_COMMIT_SECONDS = 1.0  # of the index: something to search soon
 COMMIT_SECONDS = 10.0  # then as rarely as a person's patience allows: every commit makes a segment
 COMMIT_CHARS = 64_000_000
@@ -247,6 +248,10 @@ class _Build:
         self.absent: set[Key] = set()  # of those, the paths that are no longer there
         self.arrived: set[Key] = set()
         self.unlisted: set[str] = set()
+        self.before = store.told()
+        # A look that finds nothing new, and is ended with its host, must not unmake what was ready.
+        self.still_ready = self.before.state == "ready" and not plan.rebuild
+        self.nothing_published = not self.before.searchable
 
     def __enter__(self) -> _Build:
         return self
@@ -262,6 +267,9 @@ class _Build:
             # A full disk may refuse this too; then the stale beat tells that the build ended.
             with contextlib.suppress(StorageError):
                 self._tell(state="failed", detail=str(error))
+        elif error is not None and not isinstance(error, LeaseLost):
+            with contextlib.suppress(StorageError):
+                self._stopped()
 
     # -- the whole -------------------------------------------------------------------------------------------
 
@@ -271,6 +279,8 @@ class _Build:
         self.intake.add_set(self.plan.chunk_set)
         stale = self._stale()
         self._open_index()
+        if stale or any(self.intake.pending()):
+            self.still_ready = False
         if not stale:
             self._index_pending()
         changes = self._compare()
@@ -278,15 +288,17 @@ class _Build:
             return self._end(cancelled=True)
         self._settle(changes)
         work, failures = self._work(changes, stale)
+        if work or self.waiting or self.leaving:
+            self.still_ready = False
         self._read_all(work, failures)
-        if self.cancel():
+        if self.cancel() and (stale or self._left()):
             return self._end(cancelled=True)
         self._flush()
         if stale:  # now only what could not be read again is left
             self._commit()
             self._index_pending()
         self.store.ensure_chunk_set(self.plan.chunk_set, cancel=self.cancel)
-        return self._end(cancelled=self.cancel(), changes=changes)
+        return self._end(cancelled=False, changes=changes)
 
     def _stale(self) -> bool:
         """Whether everything is to be read again."""
@@ -305,8 +317,8 @@ class _Build:
     def _end(self, *, cancelled: bool, changes: Changes | None = None) -> BuildProgress:
         self._flush()
         self._commit()
-        if cancelled or changes is None:
-            return self._tell(state="stale", detail="The build was stopped; another one goes on from here.")
+        if cancelled or changes is None or any(self.intake.pending()):
+            return self._stopped()
         complete = all(root.state == "ok" for root in changes.roots)
         if complete and not self.plan.under and not self.intake.fact("looked_at"):
             with self.store.connections.reading() as db:
@@ -326,6 +338,17 @@ class _Build:
             state="ready" if count else "empty", documents_done=count, documents_total=count, detail=""
         )
 
+    def _left(self) -> int:
+        """Files that are known to need reading and were not read yet."""
+        return max(0, self.state.documents_total - self.state.documents_done)
+
+    def _stopped(self) -> BuildProgress:
+        """Say where the build was stopped: ready as before where it had found nothing to do, else what is left."""
+        if self.still_ready:
+            return self._tell(**_counts(self.before), state="ready", detail="")
+        detail = interrupted(self._left(), self.state.documents_total)
+        return self._tell(state="stale", detail=detail)
+
     def _tell(self, **changes: Any) -> BuildProgress:
         with self.store.connections.reading() as db:
             passages, skipped = db.conn.execute(
@@ -340,7 +363,11 @@ class _Build:
             warnings=tuple(self.warnings),
             **changes,
         )
-        self.intake.tell(self.state)
+        stored = self.state
+        if self.still_ready and stored.state == "building":
+            # the lease says that a build runs; should it be killed, this is what stays
+            stored = replace(stored, **_counts(self.before), state="ready", detail="")
+        self.intake.tell(stored)
         self.last_told = time.monotonic()
         if self.listener is not None:
             self.listener(self.state)
@@ -445,7 +472,8 @@ class _Build:
 
     def _commit_when_due(self) -> None:
         waited = time.monotonic() - self.last_commit
-        due = COMMIT_SECONDS if self.commits else FIRST_COMMIT_SECONDS
+        first = 0.0 if self.nothing_published else FIRST_COMMIT_SECONDS
+        due = COMMIT_SECONDS if self.commits else first
         if (self.waiting or self.leaving) and (waited >= due or self.waiting_chars >= COMMIT_CHARS):
             self._commit()
 
@@ -711,10 +739,15 @@ class _Build:
             documents_done=self.state.documents_done + 1,
             bytes_done=self.state.bytes_done + read.file.stat.size_bytes,
         )
+        if self.nothing_published and not self.commits:
+            chars, documents = min(FIRST_CHARS, BATCH_CHARS), min(FIRST_DOCUMENTS, BATCH_DOCUMENTS)
+            seconds = min(FIRST_SECONDS, BATCH_SECONDS)
+        else:
+            chars, documents, seconds = BATCH_CHARS, BATCH_DOCUMENTS, BATCH_SECONDS
         if (
-            self.batch_chars >= BATCH_CHARS
-            or len(self.batch) >= BATCH_DOCUMENTS
-            or (self.batch and time.monotonic() - self.batch_began >= BATCH_SECONDS)
+            self.batch_chars >= chars
+            or len(self.batch) >= documents
+            or (self.batch and time.monotonic() - self.batch_began >= seconds)
         ):
             self._flush()
         if time.monotonic() - self.last_told >= TELL_SECONDS:
@@ -805,6 +838,10 @@ def _keep_below(changes: Changes, under: Sequence[str]) -> None:
     changes.renamed[:] = [renamed for renamed in changes.renamed if wanted(renamed.file.path)]
     for key in [key for key in changes.removed if not wanted(show_path(*key))]:
         changes.kept[key] = changes.removed.pop(key)
+
+
+def _counts(told: BuildProgress) -> dict[str, int]:
+    return {"documents_done": told.documents_done, "documents_total": told.documents_total}
 
 
 def _cut_differently(stored: str, ours: str) -> bool:

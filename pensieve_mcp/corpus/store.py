@@ -702,20 +702,25 @@ class CorpusStore:
         """Where the build stands, as whoever builds last told it."""
         from pensieve_mcp.corpus.lease import Lease
 
-        with self.connections.reading() as db:
-            row = db.conn.execute("SELECT told FROM progress").fetchone()
-        doing = Lease.holder(self.connections)
-        if row is None:
-            return BuildProgress("building" if doing == "build" else "empty")
-        told = json.loads(row[0])
-        told["warnings"] = tuple(told.get("warnings", ()))
-        progress = BuildProgress(**{k: v for k, v in told.items() if k in BuildProgress.__dataclass_fields__})
-        if doing == "build":
+        progress = self.told()
+        if Lease.holder(self.connections) == "build":
             return replace(progress, state="building")  # also before its first word
         if progress.state == "building":
             # Whoever built has died; what it published stays, the next build goes on from there.
-            return replace(progress, state="stale", detail="The last build did not come to its end.")
+            left = max(0, progress.documents_total - progress.documents_done)
+            return replace(progress, state="stale", detail=interrupted(left, progress.documents_total))
         return progress
+
+    def told(self) -> BuildProgress:
+        """What whoever builds or built told last, and how many documents the published index holds."""
+        with self.connections.reading() as db:
+            row = db.conn.execute("SELECT told FROM progress").fetchone()
+            searchable = db.conn.execute("SELECT count(*) FROM documents WHERE indexed > 0").fetchone()[0]
+        if row is None:
+            return BuildProgress("empty", searchable=searchable)
+        told = {**json.loads(row[0]), "searchable": searchable}
+        told["warnings"] = tuple(told.get("warnings", ()))
+        return BuildProgress(**{k: v for k, v in told.items() if k in BuildProgress.__dataclass_fields__})
 
     def why_stale(self, extractors: str) -> str:
         """What differs from the programs that made the corpus, as a sentence; empty when nothing does."""
@@ -727,6 +732,13 @@ class CorpusStore:
         """The generation of the index that was published last."""
         with self.connections.reading() as db:
             return fact(db, "generation")
+
+
+def interrupted(left: int, total: int) -> str:
+    """How a build that did not come to its end is told, as a sentence."""
+    if not left:
+        return "Indexing was interrupted before its end."
+    return f"Indexing was interrupted: {left:,} of {total:,} files are left."
 
 
 def file_digest(file: BinaryIO) -> bytes:

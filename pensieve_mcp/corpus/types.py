@@ -272,3 +272,4 @@ class BuildProgress:
     upgraded_passages: int = 0  # third tier: passages that have their MiniLM vector
     passages: int = 0
     warnings: tuple[str, ...] = field(default=())
+    searchable: int = 0  # documents that the published index holds

@@ -153,7 +153,7 @@ def test_the_progress_of_a_dead_builder_is_stale(bench):
         db.conn.execute("UPDATE lease SET beat = beat - 1000")
 
     assert store.progress().state == "stale"
-    assert "did not come to its end" in store.progress().detail
+    assert "interrupted" in store.progress().detail
 
 
 def test_a_reader_sees_each_document_whole_while_another_process_builds(bench):
