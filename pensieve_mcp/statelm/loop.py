@@ -223,8 +223,8 @@ class Loop:
         )
 
     def _make_room(self) -> bool:
-        """A prompt that does not fit cannot be sent: the heaviest result goes, in our name. The model sees its stub; the
-        ledger says who did it. Answers whether anything went."""
+        """A prompt that does not fit cannot be sent: the heaviest result goes, in our name. The model sees its stub,
+        the ledger says who did it. Answers whether anything went."""
         settings = self.conversation.settings
         if self.conversation.budget().used <= settings.window_tokens - settings.reserve_tokens:
             return False

@@ -21,6 +21,11 @@ def said(prompt: Prompt) -> dict[str, Any]:
     return value
 
 
+def best(prompt: Prompt) -> int:
+    """The first chunk of the last search."""
+    return int(said(prompt)["retrieved_chunks"][0]["chunk_id"])
+
+
 def messages(sent: str) -> list[dict[str, Any]]:
     decoder = json.JSONDecoder()
     value, _ = decoder.raw_decode(sent)
@@ -56,7 +61,7 @@ def test_chunks_are_numbered_densely_from_zero(play) -> None:
     run = play(
         call("buildIndex", chunk_size=200),
         call("searchEngine", keyword="xylograph, hidden word"),
-        lambda prompt: call("readChunk", chunk_id=said(prompt)["retrieved_chunks"][0]["chunk_id"]),
+        lambda prompt: call("readChunk", chunk_id=best(prompt)),
         call("readChunk", chunk_id=0),
         call("readChunk", chunk_id=99_999),
         call("finish", answer="x"),
@@ -78,9 +83,7 @@ def test_stubs_are_worded_as_published_and_the_text_is_gone(play) -> None:
     run = play(
         call("buildIndex", chunk_size=200),
         call("searchEngine", keyword="xylograph"),
-        lambda prompt: Reply(
-            "I read it.", (call("readChunk", chunk_id=said(prompt)["retrieved_chunks"][0]["chunk_id"]),)
-        ),
+        lambda prompt: Reply("I read it.", (call("readChunk", chunk_id=best(prompt)),)),
         call("deleteContext", msg_id=6),
         call("deleteContext", msg_id=5),
         call("deleteContext", msg_id=4),
@@ -133,7 +136,7 @@ def test_notes_are_this_conversations_and_shown_as_published(play) -> None:
     run = play(
         call("buildIndex", chunk_size=200),
         call("searchEngine", keyword="Arvale Museum"),
-        lambda prompt: call("readChunk", chunk_id=said(prompt)["retrieved_chunks"][0]["chunk_id"]),
+        lambda prompt: call("readChunk", chunk_id=best(prompt)),
         call("note", key="founder", summary="the founder", content={"fact": fact}),
         call("readNote", key="founder"),
         call("updateNote", key="founder", mode="append", new_content="more"),

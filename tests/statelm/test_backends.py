@@ -1,0 +1,252 @@
+"""Endpoints: what is sent, how streams are read, what happens when servers fail. All on the loopback."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from server import Answer, Served, events, serving
+
+from pensieve_mcp.errors import BackendError
+from pensieve_mcp.statelm.backends import Choice, open_backend
+from pensieve_mcp.statelm.backends.anthropic import Anthropic, blocks
+from pensieve_mcp.statelm.backends.http import Poster
+from pensieve_mcp.statelm.backends.openai import OpenAI
+from pensieve_mcp.statelm.dialects import dialect
+from pensieve_mcp.statelm.loop import Loop
+from pensieve_mcp.statelm.turns import Prompt
+
+TOOL = {
+    "type": "function",
+    "function": {"name": "finish", "description": "End.", "parameters": {"type": "object", "properties": {}}},
+}
+PROMPT = Prompt(({"role": "system", "content": "S"}, {"role": "user", "content": "Q"}), (TOOL,))
+
+
+def delta(**said: Any) -> dict[str, Any]:
+    return {"choices": [{"delta": said}]}
+
+
+def call_delta(name: str, arguments: str, index: int = 0) -> dict[str, Any]:
+    return delta(
+        tool_calls=[{"index": index, "id": f"id{index}", "function": {"name": name, "arguments": arguments}}]
+    )
+
+
+END = {
+    "choices": [{"delta": {}, "finish_reason": "tool_calls"}],
+    "usage": {"prompt_tokens": 11, "completion_tokens": 3},
+}
+WHOLE = events(delta(content="I "), delta(content="look."), call_delta("finish", '{"answer":'), call_delta("", ' "x"}'),
+               END, "[DONE]")  # fmt: skip
+
+
+def openai(served: Served, waits: list[float] | None = None, **more: Any) -> OpenAI:
+    kept = waits if waits is not None else []
+    poster = Poster(served.url + "/v1", {}, sleep=kept.append, **more)
+    return OpenAI(Choice("openai", "m"), poster=poster)
+
+
+def test_a_stream_of_pieces_becomes_one_reply() -> None:
+    heard: list[str] = []
+    with serving([Answer(WHOLE)]) as served:
+        backend = OpenAI(Choice("openai", "m", served.url + "/v1", key="secret-key"), hear=heard.append)
+        reply = backend.reply(PROMPT)
+        backend.close()
+
+    assert reply.text == "I look." and heard == ["I ", "look."]
+    assert (reply.calls[0].name, reply.calls[0].arguments) == ("finish", {"answer": "x"})
+    assert (reply.usage.prompt_tokens, reply.usage.output_tokens) == (11, 3)
+    assert served.asked[0]["path"] == "/v1/chat/completions" and served.asked[0]["stream"] is True
+    assert served.asked[0]["tools"] == [TOOL] and served.headers[0]["authorization"] == "Bearer secret-key"
+
+
+def test_a_server_that_does_not_stream_is_understood() -> None:
+    whole = {"choices": [{"message": {"content": "T", "tool_calls": [
+        {"function": {"name": "finish", "arguments": {"answer": "x"}}}]}, "finish_reason": "stop"}]}  # fmt: skip
+    with serving([Answer([json.dumps(whole).encode()])]) as served:
+        reply = openai(served).reply(PROMPT)
+
+    assert reply.calls[0].arguments == {"answer": "x"} and reply.text == "T"
+
+
+@pytest.mark.parametrize("status", [429, 500, 503, 529])
+def test_a_busy_server_is_tried_again_after_the_time_it_names(status: int) -> None:
+    waits: list[float] = []
+    busy = Answer([b'{"error": {"message": "slow down"}}'], status, {"retry-after": "7"})
+    with serving([busy, Answer(WHOLE)]) as served:
+        reply = openai(served, waits).reply(PROMPT)
+
+    assert reply.calls and waits == [7.0] and len(served.asked) == 2
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [Answer(WHOLE[:2], cut=True), Answer(WHOLE[:2]), Answer(events(delta(content="a"), "{not json"))],
+)
+def test_a_stream_cut_in_the_middle_is_asked_for_again(broken: Answer) -> None:
+    with serving([broken, Answer(WHOLE)]) as served:
+        reply = openai(served).reply(PROMPT)
+
+    assert reply.text == "I look." and len(served.asked) == 2
+
+
+def test_a_server_that_stays_broken_is_a_worded_error_and_waits_grow() -> None:
+    waits: list[float] = []
+    with serving([Answer([b"oops"], 500)]) as served, pytest.raises(BackendError) as error:
+        openai(served, waits).reply(PROMPT)
+
+    assert "tried 4 times" in error.value.message and "500: oops" in error.value.message
+    assert len(waits) == 3 and waits[0] < waits[1] < waits[2]
+
+
+@pytest.mark.parametrize(("status", "hint"), [(401, "key"), (404, "--model"), (400, "window")])
+def test_a_refusal_is_not_tried_again_and_says_what_to_do(status: int, hint: str) -> None:
+    with serving([Answer([b'{"error": {"message": "no"}}'], status)]) as served:
+        with pytest.raises(BackendError) as error:
+            openai(served).reply(PROMPT)
+        assert len(served.asked) == 1
+
+    assert hint in error.value.hint and "secret" not in str(error.value)
+
+
+def test_a_server_that_is_down_is_a_worded_error() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+    with pytest.raises(BackendError) as error:
+        OpenAI(Choice("openai", "m"), poster=Poster(url, {}, sleep=lambda seconds: None)).reply(PROMPT)
+
+    assert "no connection" in error.value.message and "--url" in error.value.hint
+
+
+def test_a_server_that_is_silent_is_given_up() -> None:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(8)
+        poster = Poster(
+            f"http://127.0.0.1:{listening.getsockname()[1]}", {}, silence_seconds=0.05, sleep=lambda s: None
+        )
+        with pytest.raises(BackendError) as error:
+            OpenAI(Choice("openai", "m"), poster=poster).reply(PROMPT)
+
+    assert "no answer in time" in error.value.message
+
+
+@pytest.mark.parametrize("url", ["", "no address", "ftp://x/", "file:///etc/passwd"])
+def test_a_wrong_address_is_told(url: str) -> None:
+    with pytest.raises(BackendError) as error:
+        Poster(url, {})
+
+    assert "--url" in error.value.hint
+
+
+def test_arguments_that_are_no_json_are_shown_back_to_the_model() -> None:
+    with serving([Answer(events(call_delta("finish", '{"answer": '), END, "[DONE]"))]) as served:
+        reply = openai(served).reply(PROMPT)
+
+    assert not reply.calls and "finish" in reply.text
+
+
+def test_anthropics_blocks_alternate_and_keep_calls_with_results() -> None:
+    system, turns = blocks(
+        [
+            {"role": "system", "content": "S"},
+            {"role": "user", "content": "Q"},
+            {"role": "assistant", "content": "T", "tool_calls": [
+                {"id": "call_2", "type": "function", "function": {"name": "note", "arguments": '{"key": "a"}'}}]},
+            {"role": "tool", "tool_call_id": "call_2", "content": "ok"},
+            {"role": "user", "content": "[m3 to m9 forgotten]"},
+        ]
+    )  # fmt: skip
+
+    assert system == "S" and [turn["role"] for turn in turns] == ["user", "assistant", "user"]
+    assert turns[1]["content"][1] == {
+        "type": "tool_use",
+        "id": "call_2",
+        "name": "note",
+        "input": {"key": "a"},
+    }
+    assert turns[2]["content"][0] == {"type": "tool_result", "tool_use_id": "call_2", "content": "ok"}
+
+
+def test_anthropics_stream_becomes_one_reply() -> None:
+    stream = events(
+        {"type": "message_start", "message": {"usage": {"input_tokens": 5, "cache_read_input_tokens": 20}}},
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "I look."}},
+        {
+            "type": "content_block_start",
+            "index": 1,
+            "content_block": {"type": "tool_use", "id": "t1", "name": "finish"},
+        },
+        {
+            "type": "content_block_delta",
+            "index": 1,
+            "delta": {"type": "input_json_delta", "partial_json": '{"answer":'},
+        },
+        {
+            "type": "content_block_delta",
+            "index": 1,
+            "delta": {"type": "input_json_delta", "partial_json": '"x"}'},
+        },
+        {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 9}},
+        {"type": "message_stop"},
+    )
+    with serving([Answer(stream[:4]), Answer(stream)]) as served:
+        poster = Poster(served.url, {"x-api-key": "k"}, sleep=lambda seconds: None)
+        reply = Anthropic(Choice("anthropic", "m"), poster=poster).reply(PROMPT)
+
+    assert reply.text == "I look." and reply.calls[0].arguments == {"answer": "x"}
+    assert reply.usage.prompt_tokens == 25 and reply.usage.cached_tokens == 20
+    assert len(served.asked) == 2 and served.asked[1]["system"] == "S"
+    assert served.asked[1]["tools"][0]["input_schema"] == {"type": "object", "properties": {}}
+
+
+def test_an_unnamed_backend_or_model_is_told() -> None:
+    with pytest.raises(BackendError, match="no backend"):
+        open_backend(Choice("telepathy"))
+    with pytest.raises(BackendError, match="No model"):
+        open_backend(Choice("anthropic"))
+    with pytest.raises(BackendError, match="cannot be read"):
+        open_backend(Choice("scripted", "/nowhere/script.jsonl"))
+
+
+def test_a_choice_does_not_print_its_key() -> None:
+    assert "s3cret" not in repr(Choice("openai", "m", key="s3cret"))
+
+
+def test_a_whole_question_over_an_endpoint(workspace) -> None:
+    """The loop against a server that looks at what it is sent, deletions included."""
+
+    def answer(asked: dict[str, Any], turn: int) -> Answer:
+        if turn == 0:
+            said = call_delta("searchEngine", '{"keyword": "hidden word hive"}')
+        elif turn == 1:
+            chunk = str(asked["messages"][-1]["content"]).split("\nc", 1)[1].split(" ", 1)[0]
+            said = call_delta("readChunk", json.dumps({"chunk_id": f"c{chunk}"}))
+        elif turn == 2:
+            quote = "The hidden word of the seventh hive is xylograph."
+            note = {"key": "word", "summary": "hidden", "content": "found it", "evidence": [{"quote": quote}]}
+            said = call_delta("note", json.dumps(note))
+        elif turn == 3:
+            said = call_delta("deleteContext", '{"msg_id": "m5"}')
+        else:
+            said = call_delta("finish", '{"answer": "xylograph"}')
+        return Answer(events(delta(content=f"Turn {turn}."), said, END, "[DONE]"))
+
+    with serving(answer) as served:
+        loop = Loop.over(workspace, "Which word is hidden?", dialect("ours"))
+        asked = loop.run(openai(served))
+
+    assert asked.answer == "xylograph" and asked.grounded
+    assert [m["content"] for m in served.asked[-1]["messages"] if m["role"] == "assistant"][0] == "Turn 0."
+    assert "walked" in json.dumps(served.asked[3]) and "walked" not in json.dumps(
+        served.asked[4]["messages"][4:]
+    )
