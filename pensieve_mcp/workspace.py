@@ -8,7 +8,6 @@ Opening is cheap; each basin opens on first use.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
 import json
@@ -17,13 +16,13 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from pensieve_mcp.corpus.types import BuildProgress, Chunk, ChunkSet, Fresh, Root, Span
-from pensieve_mcp.errors import NoSuchChunk, NoSuchDocument, PensieveError, WorkspaceError
+from pensieve_mcp.corpus.types import BuildProgress, Chunk, ChunkSet, Fresh, Limits, Root, Span
+from pensieve_mcp.errors import NoSuchDocument, WorkspaceError
 from pensieve_mcp.settings import FILE_NAME, Resolved, Settings, data_folder, resolve
 
 if TYPE_CHECKING:
@@ -37,14 +36,12 @@ if TYPE_CHECKING:
     from pensieve_mcp.index.types import Mode
     from pensieve_mcp.ledger.store import Ledger
     from pensieve_mcp.notebook.store import Notebook
-    from pensieve_mcp.notebook.types import Evidence
     from pensieve_mcp.storage import Connections
 
 log = logging.getLogger(__name__)
 
 WORKSPACE_FILE = "workspace.json"
 FORMAT = 1
-QUOTE_DOCUMENTS = 5  # documents in which a quote without a place is looked for
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
 
 
@@ -454,99 +451,6 @@ class Workspace:
             highlights=tuple(dict.fromkeys(" ".join(text.split()) for text in shown if text))[:3],
         )
 
-    # -- evidence ------------------------------------------------------------------------------------------
-
-    def check_evidence(
-        self, given: Iterable[tuple[str | None, str | None, str]], *, default_chunks: Sequence[int] = ()
-    ) -> tuple[Evidence, ...]:
-        """Look up quotes: in the named chunk or document, else in the chunks read lately, else in all documents.
-
-        A quote that is found nowhere, or a place that does not exist, is kept and marked `unsupported`: a
-        note is never lost
-        over its evidence.
-        """
-        return tuple(self._evidence(chunk_id, path, quote, default_chunks) for chunk_id, path, quote in given)
-
-    def _evidence(
-        self, chunk_text: str | None, path: str | None, quote: str, default_chunks: Sequence[int]
-    ) -> Evidence:
-        from pensieve_mcp.handles import parse_chunk_id
-        from pensieve_mcp.notebook.types import Evidence
-
-        corpus = self.corpus
-        quote = quote.strip()
-        chunk_id: int | None = None
-        place: tuple[int, Span] | None = None
-        try:
-            if chunk_text is not None and chunk_text.strip():
-                chunk_id = parse_chunk_id(chunk_text)
-                chunk = corpus.chunk(chunk_id)
-                if not quote:
-                    place = chunk.document_id, chunk.span
-                else:
-                    place = self._find(quote, document_id=chunk.document_id, within=chunk.span) or self._find(
-                        quote, document_id=chunk.document_id
-                    )
-            elif path is not None and path.strip():
-                document = corpus.document(self._one_prefix(path.strip()))
-                place = (
-                    (document.document_id, Span(0, min(document.chars, 1)))
-                    if not quote
-                    else self._find(quote, document_id=document.document_id)
-                )
-            elif quote:
-                place = self._quote_anywhere(quote, default_chunks)
-        except (NoSuchChunk, NoSuchDocument) as absent:
-            log.info("evidence points nowhere: %s", absent.message)
-        except PensieveError as bad:
-            log.info("evidence cannot be looked up: %s", bad.message)
-        if place is None:
-            return Evidence(quote=quote, path=path or "", locator="", chunk_id=chunk_id, state="unsupported")
-        document_id, span = place
-        document = corpus.document_by_id(document_id)
-        if chunk_id is None:
-            holder = corpus.chunk_containing(self.default_chunk_set, document_id, span.start)
-            chunk_id = holder.chunk_id if holder else None
-        around = corpus.text(document_id, Span(max(0, span.start - 32), span.end + 32))
-        before = min(32, span.start)
-        return Evidence(
-            quote=quote,
-            path=document.path,
-            locator=corpus.locator(document_id, span),
-            chunk_id=chunk_id,
-            document_digest=document.digest,
-            verified=time.time(),
-            span=(span.start, span.end) if quote else None,
-            prefix=around[:before] if quote else "",
-            suffix=around[before + span.end - span.start :] if quote else "",
-            state="ok",
-        )
-
-    def _find(self, quote: str, *, document_id: int, within: Span | None = None) -> tuple[int, Span] | None:
-        """The first place of a quote in a document, or in a stretch of it."""
-        from pensieve_mcp.corpus.quotes import find_quote
-
-        span = within or Span(0, self.corpus.document_by_id(document_id).chars)
-        for match in find_quote(self.corpus.text(document_id, span), quote):
-            return document_id, Span(span.start + match.span.start, span.start + match.span.end)
-        return None
-
-    def _quote_anywhere(self, quote: str, default_chunks: Sequence[int]) -> tuple[int, Span] | None:
-        for chunk_id in default_chunks:
-            with contextlib.suppress(NoSuchChunk):  # read before the file changed
-                chunk = self.corpus.chunk(chunk_id)
-                if place := self._find(quote, document_id=chunk.document_id, within=chunk.span):
-                    return place
-        words = " ".join(quote.split()).replace('"', " ")
-        for mode, query in (("lexical", words), ("exact", f'"{words}"')):
-            found = self.search(
-                [query], mode=cast("Mode", mode), under=(), passages=40, chunk_set=self.default_chunk_set
-            )
-            for document_id in dict.fromkeys(hit.document_id for hit in found.hits[:QUOTE_DOCUMENTS]):
-                if place := self._find(quote, document_id=document_id):
-                    return place
-        return None
-
     # -- building ------------------------------------------------------------------------------------------
 
     def progress(self) -> BuildProgress:
@@ -566,13 +470,10 @@ class Workspace:
         from pensieve_mcp.building import Plan
         from pensieve_mcp.corpus.extract.pool import ExtractionPool
         from pensieve_mcp.corpus.extract.registry import extractor_fingerprint
-        from pensieve_mcp.corpus.types import Limits
         from pensieve_mcp.index.index import Index
 
         settings = self.settings
-        limits = Limits(
-            text_file_bytes=settings.text_file_mb * 2**20, rich_file_bytes=settings.rich_file_mb * 2**20
-        )
+        limits = self.limits
         workers = min(3, settings.workers)
         return Plan(
             roots=self.roots,
@@ -593,6 +494,14 @@ class Workspace:
             verify=verify,
             retry=retry,
             rebuild=rebuild,
+        )
+
+    @property
+    def limits(self) -> Limits:
+        """Bounds of reading a file."""
+        settings = self.settings
+        return Limits(
+            text_file_bytes=settings.text_file_mb * 2**20, rich_file_bytes=settings.rich_file_mb * 2**20
         )
 
     @property
@@ -646,6 +555,15 @@ class Workspace:
             return
         if time.monotonic() - self._last_look > self.settings.rescan_seconds:
             self.build(wait_seconds=0.0)
+
+    def look_now(self, wait_seconds: float = 0.0) -> None:
+        """A file was met that is not as it was indexed: look at the folders again soon, in the background."""
+        if (
+            self.settings.auto_index
+            and self._builder == "process"
+            and time.monotonic() - self._last_look > 5.0
+        ):
+            self.build(wait_seconds=wait_seconds)
 
     def why_empty(self) -> str:
         """One sentence for a reader who found nothing: what the state of the index has to do with it."""

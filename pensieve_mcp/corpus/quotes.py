@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
@@ -92,6 +92,92 @@ def find_quote(text: str, quote: str) -> list[Match]:
         if found:
             return found
     return []
+
+
+def choose(
+    text: str,
+    matches: Sequence[Match],
+    *,
+    near: int | None = None,
+    prefix: str = "",
+    suffix: str = "",
+) -> Match | None:
+    """Of several places of a quote the one that is meant: the words around it decide, then nearness to an offset."""
+
+    def likeness(match: Match) -> tuple[int, int]:
+        before = text[max(0, match.span.start - 2 * len(prefix)) : match.span.start]
+        after = text[match.span.end : match.span.end + 2 * len(suffix)]
+        around = _common(before[::-1], prefix[::-1]) + _common(after, suffix)
+        return around, -abs(match.span.start - near) if near is not None else 0
+
+    return max(matches, key=likeness, default=None)
+
+
+def _common(one: str, other: str) -> int:
+    """Characters that two texts begin with alike; white space does not count."""
+    alike = 0
+    for a, b in zip(
+        (sign for sign in one if not sign.isspace()),
+        (sign for sign in other if not sign.isspace()),
+        strict=False,
+    ):
+        if a != b:
+            break
+        alike += 1
+    return alike
+
+
+ANCHOR_CHARS = 8  # of what stood before or after a quote: fewer are found anywhere
+SHOWN_CHARS = 300  # of what stands in a quote's place now
+WINDOW_CHARS = 20_000  # around the old place, looked through for the likest sentence
+LIKE = 0.5  # share of words that a sentence has in common with the quote whose place it took
+
+_SENTENCE = re.compile(r"[^.!?。！？\n]+(?:[.!?。！？]+|\n|\Z)")
+
+
+def stands_now(text: str, quote: str, *, near: int, prefix: str = "", suffix: str = "") -> str:
+    """What stands in the place of a quote that is not there any more; empty when nothing can be told.
+
+    Between the words that stood around it, else the sentence nearby that has most words in common.
+    """
+    start = _end_of(text, prefix, near)
+    end = _start_of(text, suffix, start if start is not None else near)
+    room = 3 * len(quote) + SHOWN_CHARS
+    if start is not None and end is not None and start < end <= start + room:
+        return _shown(text[start:end])
+    low = max(0, near - WINDOW_CHARS)
+    words = set(re.findall(r"\w+", quote.casefold()))
+    best, share = "", LIKE
+    for match in _SENTENCE.finditer(text, low, min(len(text), near + len(quote) + WINDOW_CHARS)):
+        other = set(re.findall(r"\w+", match[0].casefold()))
+        if other and words and (alike := len(words & other) / len(words | other)) > share:
+            best, share = match[0], alike
+    if best:
+        return _shown(best)
+    if start is not None:
+        return _shown(text[start : start + len(quote)])
+    if end is not None:
+        return _shown(text[max(0, end - len(quote)) : end])
+    return ""
+
+
+def _end_of(text: str, prefix: str, near: int) -> int | None:
+    if len(prefix.strip()) < ANCHOR_CHARS:
+        return None
+    found = choose(text, find_quote(text, prefix), near=near - len(prefix))
+    return found.span.end if found is not None else None
+
+
+def _start_of(text: str, suffix: str, near: int) -> int | None:
+    if len(suffix.strip()) < ANCHOR_CHARS:
+        return None
+    found = choose(text, [m for m in find_quote(text, suffix) if m.span.start >= near], near=near)
+    return found.span.start if found is not None else None
+
+
+def _shown(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= SHOWN_CHARS else line[: SHOWN_CHARS - 1].rstrip() + "…"
 
 
 def find_in_chunk(store: CorpusStore, chunk_id: int, quote: str) -> list[QuotePlace]:

@@ -124,6 +124,7 @@ NOTE_COLUMNS = (
     "n.key, r.summary, r.content, r.revision, n.created_at, r.at, r.applies_to, r.links, r.author, "
     "r.action = 'delete', n.id, r.extra"
 )
+BARE_COLUMNS = NOTE_COLUMNS.replace("r.content", "''")
 LINE_COLUMNS = (
     "n.key, f.summary, n.revision, n.updated_at, length(f.content), (SELECT count(*) FROM note_evidence e "
     "WHERE e.note_id = n.id AND e.revision = n.revision AND e.state NOT IN ('ok', 'moved', 'unchecked')), "
@@ -148,6 +149,24 @@ def line_from(row: Sequence[Any]) -> NoteLine:
 
 def note_from(db: Database, row: Sequence[Any]) -> Note:
     """From NOTE_COLUMNS, with the evidence of that revision."""
+    return _note(row, evidence_of(db, row[10], row[3]))
+
+
+def notes_from(db: Database, rows: Sequence[Sequence[Any]]) -> list[Note]:
+    """From NOTE_COLUMNS of many notes, their evidence read at once."""
+    pieces: dict[tuple[int, int], list[Evidence]] = {}
+    wanted = json.dumps([[row[10], row[3]] for row in rows])
+    for row in db.conn.execute(
+        f"SELECT {_EVIDENCE}, note_id, revision FROM note_evidence WHERE (note_id, revision) IN "
+        "(SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?)) "
+        "ORDER BY note_id, revision, position",
+        (wanted,),
+    ):
+        pieces.setdefault((row[17], row[18]), []).append(_piece(row))
+    return [_note(row, tuple(pieces.get((row[10], row[3]), ()))) for row in rows]
+
+
+def _note(row: Sequence[Any], evidence: tuple[Evidence, ...]) -> Note:
     return Note(
         key=row[0],
         summary=row[1],
@@ -155,7 +174,7 @@ def note_from(db: Database, row: Sequence[Any]) -> Note:
         revision=row[3],
         created=row[4],
         updated=row[5],
-        evidence=evidence_of(db, row[10], row[3]),
+        evidence=evidence,
         applies_to=row[6],
         links=tuple(json.loads(row[7])),
         author=row[8],
@@ -186,26 +205,27 @@ def evidence_of(db: Database, note_id: int, revision: int) -> tuple[Evidence, ..
         f"SELECT {_EVIDENCE} FROM note_evidence WHERE note_id = ? AND revision = ? ORDER BY position",
         (note_id, revision),
     )
-    return tuple(
-        Evidence(
-            quote=row[0],
-            path=row[1],
-            locator=row[2],
-            chunk_id=row[3],
-            message=row[4],
-            document_digest=bytes(row[5]),
-            span=None if row[6] is None else (row[6], row[7]),
-            prefix=row[8],
-            suffix=row[9],
-            state=row[10],
-            detail=row[11],
-            kind=row[12],
-            verified=row[13],
-            noted_path=row[14],
-            noted_locator=row[15],
-            basis=row[16],
-        )
-        for row in rows
+    return tuple(_piece(row) for row in rows)
+
+
+def _piece(row: Sequence[Any]) -> Evidence:
+    return Evidence(
+        quote=row[0],
+        path=row[1],
+        locator=row[2],
+        chunk_id=row[3],
+        message=row[4],
+        document_digest=bytes(row[5]),
+        span=None if row[6] is None else (row[6], row[7]),
+        prefix=row[8],
+        suffix=row[9],
+        state=row[10],
+        detail=row[11],
+        kind=row[12],
+        verified=row[13],
+        noted_path=row[14],
+        noted_locator=row[15],
+        basis=row[16],
     )
 
 

@@ -20,6 +20,7 @@ from pensieve_mcp.fulltext import match_expressions, snippet
 from pensieve_mcp.notebook import checks, revoking, standing
 from pensieve_mcp.notebook.filtering import condition_of
 from pensieve_mcp.notebook.schema import (
+    BARE_COLUMNS,
     BASIN,
     CURRENT,
     IN_FORCE,
@@ -28,6 +29,7 @@ from pensieve_mcp.notebook.schema import (
     changed,
     line_from,
     note_from,
+    notes_from,
     put_note,
 )
 from pensieve_mcp.notebook.types import (
@@ -60,6 +62,7 @@ Mode = Literal["append", "overwrite", "delete", "merge"]
 NEAR_NAMES = 3
 MAX_LIMIT = 10_000
 NEIGHBOURS = 12  # offered beside a note that is read
+BATCH = 1_000  # notes read at once when all are looked at
 RERANKED = 4  # times the hits asked for are weighed by evidence and links
 
 
@@ -610,6 +613,30 @@ class Notebook:
             cursor = page.cursor
             if cursor is None:
                 return
+
+    def evidence_of_all(self) -> Iterator[Note]:
+        """Every note that is not deleted, without its content, by key: what a look at all evidence needs."""
+        after = ""
+        while True:
+            with self._connections.reading() as db:
+                rows = db.conn.execute(
+                    f"SELECT {BARE_COLUMNS} {CURRENT} WHERE n.deleted = 0 AND n.key > ? ORDER BY n.key LIMIT ?",
+                    (after, BATCH),
+                ).fetchall()
+                notes = notes_from(db, rows)
+            yield from notes
+            if len(rows) < BATCH:
+                return
+            after = rows[-1][0]
+
+    def verified(self, checked: Sequence[tuple[str, int]], at: float) -> None:
+        """Store that the evidence of these (key, revision) was found unchanged at that time."""
+        with self._connections.writing() as db:
+            db.conn.executemany(
+                "UPDATE note_evidence SET verified_at = ? "
+                "WHERE note_id = (SELECT id FROM notes WHERE key = ?) AND revision = ?",
+                [(at, key, revision) for key, revision in checked],
+            )
 
     def search(self, query: str, limit: int = 20, *, only: NoteFilter | None = None) -> NoteAnswer:
         """Notes whose key, summary, content or quotes match, best first. Any string is answered.

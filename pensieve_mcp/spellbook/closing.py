@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from pydantic import Field
 
+from pensieve_mcp.episode import Citation
 from pensieve_mcp.errors import Miscast
+from pensieve_mcp.evidence import check_note, look_up
 from pensieve_mcp.ledger.events import Sealed
+from pensieve_mcp.notebook.standing import worst
 from pensieve_mcp.spellbook.registry import Args, Outcome, Result, spell
 from pensieve_mcp.spellbook.wording import listing, one_line
 
@@ -64,6 +68,31 @@ def plan(episode: Episode, args: PlanArgs) -> Outcome:
     )
 
 
+def _cited(episode: Episode, citation: str) -> Citation:
+    """A citation with its state as of now: notes and messages by their evidence, chunks and paths by their file."""
+    text = citation.strip()
+    if text[:1] in "mMhH" and _MESSAGE.match(text):
+        (piece,) = look_up(episode.workspace, [(text, None, "")])
+        known = piece.message is not None
+        return Citation(piece.path, piece.locator, piece.chunk_id, piece.state if known else "unknown")
+    if not _CHUNK.match(text):
+        try:
+            note = episode.workspace.notebook.read(text)
+        except Miscast:  # no such note, or no key at all: perhaps a path
+            return episode.check_citation(text)
+        note = check_note(episode.workspace, episode.workspace.notebook.in_force(note))
+        first = next(iter(note.evidence), None)
+        state: str = "revoked" if note.status == "revoked" else worst(note.evidence)
+        if first is None:
+            return Citation("", "", None, state)
+        return Citation(first.path, first.locator, first.chunk_id, state)
+    return episode.check_citation(text)
+
+
+_MESSAGE = re.compile(r"(?:m\d{1,15}(?:\.\d{1,6})?|h[0-9a-f]{4,32})\Z", re.IGNORECASE)
+_CHUNK = re.compile(r"c?\d{1,15}\Z", re.IGNORECASE)
+
+
 class FinishArgs(Args):
     answer: str = Field(description="The short answer.")
     citations: list[str] | None = Field(None, description="What it rests on: c48, a note's key or a path.")
@@ -101,7 +130,7 @@ def finish(episode: Episode, args: FinishArgs) -> Outcome:
     lines = [args.answer]
     checked: list[CitationLine] = []
     for citation in given:
-        line = episode.check_citation(citation)
+        line = _cited(episode, citation)
         checked.append(
             CitationLine(
                 citation=citation,

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from pensieve_mcp.errors import Miscast
+from pensieve_mcp.evidence import check_note, look_up, validity
+from pensieve_mcp.notebook.standing import in_words
 from pensieve_mcp.spellbook.registry import Args, Handle, Outcome, Result, spell
 from pensieve_mcp.spellbook.wording import as_text, bytes_of, count, cut_to_bytes, listing, one_line
 
 if TYPE_CHECKING:
     from pensieve_mcp.episode import Episode
-    from pensieve_mcp.notebook.types import Note
+    from pensieve_mcp.notebook.types import Note, NoteLine
+    from pensieve_mcp.workspace import Workspace
 
 MAX_EVIDENCE = 50
 MAX_LINKS = 50
+
+_HANDLE = re.compile(r"(?:[cm]\d{1,15}(?:\.\d{1,6})?|h[0-9a-f]{2,32})\Z", re.IGNORECASE)
 
 Text = Annotated[str, BeforeValidator(as_text)]
 """Text; an object, as the published schema has it, is kept as its JSON."""
@@ -31,16 +37,23 @@ def _as_evidence(value: Any) -> Any:
                 return json.loads(stripped)
             except ValueError:
                 pass
-        if stripped[:1] in "cC" and stripped[1:].isdecimal():
+        if _HANDLE.match(stripped):
             return {"chunk_id": stripped}
         return {"quote": value}
     return value
 
 
-class EvidenceItem(BaseModel):
-    """Where a fact stands: chunk_id or path, and the words themselves."""
+def _spare(schema: dict[str, Any]) -> None:
+    """Every word of a schema is paid for in every window: what the host need not know stays here."""
+    schema.pop("additionalProperties", None)
+    schema.pop("description", None)
+    schema["properties"]["quote"].pop("default", None)
 
-    model_config = ConfigDict(extra="forbid")
+
+class EvidenceItem(BaseModel):
+    """Where a fact stands: chunk_id (or the handle of an earlier message) or path, and the words themselves."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra=_spare)
     chunk_id: Handle | None = None
     path: str | None = None
     quote: str = ""
@@ -51,10 +64,12 @@ class NoteArgs(Args):
     summary: str = Field(description="One line that tells what is in it.")
     content: Text = Field(description="The facts.")
     evidence: list[Annotated[EvidenceItem, BeforeValidator(_as_evidence)]] | None = Field(
-        None, description="chunk_id or path, with an exact quote."
+        None, description="chunk_id (c48, m12) or path, with an exact quote."
     )
     applies_to: str | None = Field(None, description="workspace, project or a path.")
     links: list[str] | None = Field(None, description="Keys of related notes.")
+    kind: Literal["user", "observed", "tool", "guess"] | None = None
+    valid: str | None = Field(None, description="Until a date, or a path that changes.")
 
 
 class EvidenceLine(Result):
@@ -63,6 +78,9 @@ class EvidenceLine(Result):
     locator: str
     chunk_id: int | None
     state: str
+    detail: str = ""
+    kind: str = ""
+    msg_id: str | None = None
 
 
 class NoteResult(Result):
@@ -82,10 +100,14 @@ def note(episode: Episode, args: NoteArgs) -> Outcome:
             hint="Split the note.",
             slug="bad_argument",
         )
-    evidence = episode.workspace.check_evidence(
-        [(e.chunk_id, e.path, e.quote) for e in args.evidence or ()], default_chunks=episode.recent_chunks()
+    workspace = episode.workspace
+    valid, basis = validity(workspace, args.valid or "")
+    evidence = look_up(
+        workspace,
+        [(e.chunk_id, e.path, e.quote) for e in args.evidence or ()],
+        default_chunks=episode.recent_chunks(),
     )
-    written = episode.workspace.notebook.write(
+    written = workspace.notebook.write(
         args.key,
         args.summary,
         args.content,
@@ -93,6 +115,10 @@ def note(episode: Episode, args: NoteArgs) -> Outcome:
         applies_to=args.applies_to or "workspace",
         links=tuple(args.links or ()),
         author=episode.author,
+        kind=args.kind or "",
+        valid=valid,
+        valid_basis=basis,
+        weigh=True,
     )
     return _written(written, "Noted", new=written.revision == 1)
 
@@ -152,11 +178,11 @@ def _written(written: Note, words: str, *, new: bool = False, status: str = "suc
     elif written.evidence:
         lines.append("Evidence: " + ", ".join(f"{number} {state}" for state, number in states.items()) + ".")
         for item in written.evidence:
-            if item.state != "ok":
+            if item.state == "unsupported":
                 lines.append(
                     f"Not found: “{one_line(item.quote, 100)}”"
                     + (f" in {item.path}" if item.path else "")
-                    + ". Quote exactly, or correct the note."
+                    + f". {item.detail + ' ' if item.detail else ''}Quote exactly, or correct the note."
                 )
     lines += written.warnings
     return Outcome(
@@ -169,7 +195,16 @@ def _written(written: Note, words: str, *, new: bool = False, status: str = "suc
 
 def _evidence(written: Note) -> list[EvidenceLine]:
     return [
-        EvidenceLine(quote=e.quote, path=e.path, locator=e.locator, chunk_id=e.chunk_id, state=e.state)
+        EvidenceLine(
+            quote=e.quote,
+            path=e.path,
+            locator=e.locator,
+            chunk_id=e.chunk_id,
+            state=e.state,
+            detail=e.detail,
+            kind=e.kind,
+            msg_id=f"m{e.message}" if e.message is not None else None,
+        )
         for e in written.evidence
     ]
 
@@ -183,6 +218,24 @@ class ReadNoteArgs(Args):
 class NoteLineResult(Result):
     key: str
     summary: str
+    status: str = "active"
+
+
+class NeighbourLine(Result):
+    key: str
+    summary: str
+    how: str
+
+
+class RivalLine(Result):
+    """The other claim of a contest: the one in force, while this note contests it."""
+
+    revision: int
+    summary: str
+    content: str
+    author: str
+    strength: str
+    evidence: list[EvidenceLine]
 
 
 class ReadNoteResult(Result):
@@ -193,6 +246,14 @@ class ReadNoteResult(Result):
     evidence: list[EvidenceLine]
     notes: list[NoteLineResult]
     next_cursor: str | None
+    status: str = "active"
+    reason: str = ""
+    kind: str = ""
+    valid: str = ""
+    applies_to: str = ""
+    strength: str = ""
+    neighbours: list[NeighbourLine] = Field(default_factory=list)
+    in_force: RivalLine | None = None
 
 
 @spell("readNote", ReadNoteArgs, ReadNoteResult, stage="note", reads_only=True, title="Read notes")
@@ -206,14 +267,12 @@ def read_note(episode: Episode, args: ReadNoteArgs) -> Outcome:
         lines: list[str] = []
         shown: list[NoteLineResult] = []
         for line in page.lines:
-            text = f"{line.key}: {one_line(line.summary, 200)}" + (
-                f" [{line.unsupported} unsupported]" if line.unsupported else ""
-            )
+            text = note_line(line)
             if bytes_of(listing(lines)) + bytes_of(text) > room:
                 cursor = shown[-1].key if shown else None
                 break
             lines.append(text)
-            shown.append(NoteLineResult(key=line.key, summary=line.summary))
+            shown.append(NoteLineResult(key=line.key, summary=line.summary, status=line.status))
         if cursor:
             lines.append(f"More: readNote(cursor={cursor!r}).")
         return Outcome(
@@ -229,26 +288,45 @@ def read_note(episode: Episode, args: ReadNoteArgs) -> Outcome:
             listing(lines) or "No notes yet.",
             label="list of notes",
         )
-    found = notebook.read(args.key, args.revision)
-    start = int(args.cursor) if args.cursor and args.cursor.isdecimal() else 0
+    return _one(episode, args.key, args.revision, args.cursor, room)
+
+
+def note_line(line: NoteLine) -> str:
+    """A note in a list, with what speaks against it."""
+    marks: list[str] = [line.status] if line.status != "active" else []
+    if line.unsupported:
+        marks.append(f"{line.unsupported} unsupported")
+    return f"{line.key}: {one_line(line.summary, 200)}" + (f" [{', '.join(marks)}]" if marks else "")
+
+
+def _one(episode: Episode, key: str, revision: int | None, cursor: str | None, room: int) -> Outcome:
+    workspace = episode.workspace
+    notebook = workspace.notebook
+    found = check_note(workspace, notebook.read(key, revision))
+    start = int(cursor) if cursor and cursor.isdecimal() else 0
+    after = [] if start else _around(workspace, found)
+    rival = notebook.in_force(found) if found.contests is not None and not start else None
+    if rival is not None:
+        rival = check_note(workspace, rival)
+        after = _rival_lines(found, rival) + after
+    head = _standing_lines(found) if not start else []
+    neighbours = notebook.neighbours(found.key) if not start else ()
+    if neighbours:
+        after.append("Near it:")
+        after += [f"  {n.how}: {note_line(n.line)}" for n in neighbours]
     content = found.content[start:]
-    taken = cut_to_bytes(content, room)
+    taken = cut_to_bytes(content, max(room // 2, room - bytes_of(listing([*head, *after]))))
     next_cursor = str(start + taken) if taken < len(content) else None
-    lines = [found.summary] if not start else []
-    lines.append(content[:taken])
+    lines = [*head, content[:taken]]
     if next_cursor:
         lines.append(
             f"[{len(content) - taken:,} more characters: readNote(key={found.key!r}, cursor={next_cursor!r})]"
         )
-    for item in found.evidence:
-        where = " ".join(
-            part for part in (f"c{item.chunk_id}" if item.chunk_id else "", item.path, item.locator) if part
-        )
-        lines.append(
-            f"Evidence {item.state}: {where}" + (f" “{one_line(item.quote, 160)}”" if item.quote else "")
-        )
-    if found.links:
-        lines.append("Links: " + ", ".join(found.links))
+    for line in after:
+        if bytes_of(listing(lines)) + bytes_of(line) > room:
+            lines.append("…")
+            break
+        lines.append(line)
     return Outcome(
         ReadNoteResult(
             key=found.key,
@@ -258,8 +336,80 @@ def read_note(episode: Episode, args: ReadNoteArgs) -> Outcome:
             evidence=_evidence(found),
             notes=[],
             next_cursor=next_cursor,
+            status=found.status,
+            reason=found.reason,
+            kind=found.kind,
+            valid=found.valid,
+            applies_to=found.applies_to,
+            strength=in_words(found),
+            neighbours=[NeighbourLine(key=n.line.key, summary=n.line.summary, how=n.how) for n in neighbours],
+            in_force=None
+            if rival is None
+            else RivalLine(
+                revision=rival.revision,
+                summary=rival.summary,
+                content=rival.content[:2_000],
+                author=rival.author,
+                strength=in_words(rival),
+                evidence=_evidence(rival),
+            ),
         ),
         listing(lines),
         facts=(f"note {one_line(found.key, 60)}", f"revision {found.revision}"),
         label=f"note “{one_line(found.key, 60)}”",
     )
+
+
+def _standing_lines(found: Note) -> list[str]:
+    """Before the content: what a reader must know before he believes it."""
+    if found.status == "revoked":
+        return [f"Unknown, check: {found.reason}. What was noted:", found.summary]
+    if found.status != "active":
+        return [f"{found.status.capitalize()}{': ' + found.reason if found.reason else ''}.", found.summary]
+    return [found.summary]
+
+
+def _rival_lines(found: Note, rival: Note) -> list[str]:
+    lines = [
+        f"In force is revision {rival.revision} by {rival.author or 'unknown'}, which rests on {in_words(rival)}:",
+        f"  {one_line(rival.summary, 300)}",
+        f"  {one_line(rival.content, 1_000)}",
+        *(f"  {line}" for line in _evidence_lines(rival)),
+    ]
+    return [*lines, f"Revision {found.revision} above, by {found.author or 'unknown'}, contests it."]
+
+
+def _evidence_lines(found: Note) -> list[str]:
+    lines = []
+    for item in found.evidence:
+        message = f"m{item.message}" if item.message is not None else ""
+        where = " ".join(
+            part
+            for part in (
+                f"c{item.chunk_id}" if item.chunk_id else "",
+                message if message != item.locator else "",
+                item.path,
+                item.locator,
+            )
+            if part
+        )
+        line = f"Evidence {item.state}: {where}" + (f" “{one_line(item.quote, 160)}”" if item.quote else "")
+        if item.state not in ("ok", "unchecked") and item.detail:
+            line += f" ({one_line(item.detail, 320)})"
+        lines.append(line)
+    return lines
+
+
+def _around(workspace: Workspace, found: Note) -> list[str]:
+    """After the content: evidence, until when it holds, what it applies to."""
+    lines = _evidence_lines(found)
+    facts = [f"kind {found.kind}"] if found.kind else []
+    if found.applies_to not in ("", "workspace"):
+        facts.append(f"applies to {found.applies_to}")
+    if found.valid:
+        facts.append(f"valid until {found.valid}{' changes' if found.valid_basis else ''}")
+    if facts:
+        lines.append("; ".join(facts).capitalize() + ".")
+    if missing := [link for link in found.links if workspace.notebook.current(link) is None]:
+        lines.append("Links to notes that do not exist: " + ", ".join(missing))
+    return lines
