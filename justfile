@@ -22,13 +22,15 @@ lint:
     {{ python }} -m ruff format --check pensieve_mcp tests tools
     {{ python }} -m mypy
     {{ python }} tools/print_docs.py --check
+    {{ python }} tools/make_manifests.py --check
 
 test *args:
     {{ python }} -m pytest {{ args }}
 
-# print the tables of the docs from the code
+# print the tables of the docs and the manifests from the code
 docs:
     {{ python }} tools/print_docs.py
+    {{ python }} tools/make_manifests.py
 
 # rewrite snapshots; read the diff like code
 snap:

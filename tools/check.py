@@ -22,6 +22,8 @@ def steps(arguments: list[str]) -> list[tuple[str, list[str]]]:
         ("format", ["-m", "ruff", "format", "--check", *code]),
         ("types", ["-m", "mypy"]),
         ("docs", ["tools/print_docs.py", "--check"]),
+        ("manifests", ["tools/make_manifests.py", "--check"]),
+        ("validators", ["tools/validate_manifests.py"]),
         ("tests", ["-m", "pytest", *arguments]),
     ]
 

@@ -109,9 +109,9 @@ class Opening:
         with self._first_look:
             if self._looked:
                 return
-            ending = time.monotonic() + min(most, workspace.settings.call_seconds / 2)
+            ending = time.monotonic() + min(most, 0.8 * workspace.settings.call_seconds)
             progress = workspace.progress()
-            while progress.state in ("empty", "building") and not progress.documents_done:
+            while progress.state in ("empty", "building") and not progress.searchable:
                 # Building may have begun already, with the start: this joins it.
                 progress = workspace.build(wait_seconds=seconds)
                 if progress.state != "building" or time.monotonic() >= ending:

@@ -47,7 +47,7 @@ STATELESS_VERSION = "2026-07-28"
 RESOURCE_NOT_FOUND = -32002  # through 2025-11-25; then it is invalid params
 
 FIRST_BUILD_SECONDS = 2.0  # as long as buildIndex waits
-FIRST_RESULT_SECONDS = 10.0  # a loaded machine needs some for its first process; every host waits 30 and more
+FIRST_RESULT_SECONDS = 20.0  # a loaded machine needs some for its first process; every host waits 30 and more
 LOOK_AT_DOCUMENTS = frozenset({"analyzeText", "searchEngine", "readChunk"})
 
 EPISODE_PROPERTY = {"type": "string", "description": "The handle your first result told."}

@@ -30,7 +30,7 @@ TOKEN = "PENSIEVE_TOKEN"
 _PLACES = {
     "claude": ("@anthropic-ai/claude-code-*/claude",),
     "codex": ("@openai/codex-*/vendor/*/bin/codex", ".bin/codex"),
-    "opencode": ("opencode-*/bin/opencode",),
+    "opencode": ("opencode-linux-*/bin/opencode", "opencode-darwin-*/bin/opencode"),
     "gemini": (".bin/gemini",),
     "inspector": (".bin/mcp-inspector",),
 }
