@@ -54,8 +54,8 @@ BATCH_CHARS = 4_000_000  # text between two transactions of corpus.db, about a s
 BATCH_DOCUMENTS = 256
 BATCH_SECONDS = 2.0
 FIRST_CHARS, FIRST_DOCUMENTS, FIRST_SECONDS = 200_000, 16, 0.3  # until something can be searched at all
-FIRST_COMMIT_SECONDS = 1.0  # of the index: something to search soon
-COMMIT_SECONDS = 10.0  # then as rarely as a person's patience allows: every commit makes a segment
+FIRST_COMMIT_SECONDS = 1.0  # of the index, each time twice as long: something to search soon
+COMMIT_SECONDS = 10.0  # at last as rarely as a person's patience allows: every commit makes a segment
 COMMIT_CHARS = 64_000_000
 TELL_SECONDS = 0.5
 READ_CHARS = 200_000  # of a stored document at a time
@@ -472,8 +472,9 @@ class _Build:
 
     def _commit_when_due(self) -> None:
         waited = time.monotonic() - self.last_commit
-        first = 0.0 if self.nothing_published else FIRST_COMMIT_SECONDS
-        due = COMMIT_SECONDS if self.commits else first
+        due = min(COMMIT_SECONDS, FIRST_COMMIT_SECONDS * 2**self.commits)
+        if self.nothing_published and not self.commits:
+            due = 0.0
         if (self.waiting or self.leaving) and (waited >= due or self.waiting_chars >= COMMIT_CHARS):
             self._commit()
 

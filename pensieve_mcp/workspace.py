@@ -401,7 +401,7 @@ class Workspace:
         from pensieve_mcp.index.types import SearchRequest
 
         self.look_if_stale()
-        if self.progress().state in ("empty", "building") and not self.corpus.chunk_count(chunk_set):
+        if not self.progress().searchable:
             return Found((), 0, ())
         self.corpus.ensure_chunk_set(chunk_set)
         answer = self.index.search(
@@ -565,22 +565,36 @@ class Workspace:
         ):
             self.build(wait_seconds=wait_seconds)
 
-    def why_empty(self) -> str:
-        """One sentence for a reader who found nothing: what the state of the index has to do with it."""
-        progress = self.progress()
-        if progress.state == "building":
-            done = f"{progress.documents_done:,} of {progress.documents_total:,} so far"
-            return f"The documents are being indexed, {done}; try again in a moment."
-        if progress.state == "failed":
-            return f"The last build failed: {progress.detail} Call buildIndex to try again."
-        if progress.state == "stale" and not progress.documents_total:
-            return f"The last build did not end: {progress.detail} Call buildIndex to go on."
-        if progress.state == "empty":
+    def standing(self) -> str:
+        """What a reader should know of the index, worded for a model; empty when it is whole and up to date."""
+        told = self.progress()
+        left = max(0, told.documents_total - told.documents_done)
+        if told.state == "building":
+            if told.searchable:
+                rest = f", {left:,} of {told.documents_total:,} files are left" if left else ""
+                return f"Still indexing: {told.searchable:,} documents can be searched{rest}."
+            done = f" ({told.documents_done:,} of {told.documents_total:,} files are read)"
+            return (
+                "The documents are being indexed, and the index holds no text yet"
+                f"{done if told.documents_total else ''}: try again in a moment."
+            )
+        if told.state == "failed":
+            return f"The last indexing failed: {told.detail} Call buildIndex to try again."
+        if told.state == "stale":
+            words = told.detail or "Indexing was interrupted."
+            if told.searchable:
+                return f"{words} Call buildIndex to go on."
+            return f"{words} Nothing can be searched yet: call buildIndex to go on."
+        if told.state == "empty" and not told.warnings:
             return "Nothing is indexed yet: call buildIndex."
-        if not progress.documents_total:
+        if not told.documents_total:
             folders = ", ".join(root.folder for root in self.roots)
             return f"No readable document was found in {folders}; analyzeText tells what was skipped."
-        return "The index is ready."
+        return ""
+
+    def why_empty(self) -> str:
+        """One sentence for a reader who found nothing: what the state of the index has to do with it."""
+        return self.standing() or "The index is ready."
 
 
 def list_workspaces(environment: Mapping[str, str]) -> list[WorkspaceInfo]:

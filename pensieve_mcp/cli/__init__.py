@@ -61,9 +61,11 @@ def _run(arguments: Sequence[str] | None) -> int:
         _talk("Interrupted; what was finished is kept.")
         return INTERRUPTED
     except PensieveError as error:
-        _talk(f"pensieve: {error.message}")
+        from pensieve_mcp.cli.translating import for_person
+
+        _talk(f"pensieve: {for_person(error.message)}")
         if error.hint:
-            _talk(f"  {error.hint}")
+            _talk(f"  {for_person(error.hint)}")
         if os.environ.get("PENSIEVE_DEBUG"):
             raise
         return FAILED

@@ -10,6 +10,7 @@ import click
 from pensieve_mcp.cli.indexing import why_nothing
 from pensieve_mcp.cli.output import bold, dim, put, put_json, say
 from pensieve_mcp.cli.shell import Shell, command_options, document_path, json_option
+from pensieve_mcp.cli.translating import for_person
 from pensieve_mcp.errors import Miscast, NoSuchChunk, NotReady
 from pensieve_mcp.handles import parse_chunk_id
 
@@ -116,11 +117,14 @@ def _answer(
     suggestions: tuple[str, ...],
 ) -> dict[str, Any]:
     """An empty answer says why it is empty: nothing indexed, still indexing, or near spellings."""
+    progress = workspace.progress()
     words = [f"{len(hits):,} of {total:,}." if hits else "Nothing found."]
-    words += notes
+    if not hits and not progress.searchable and progress.state not in ("ready", "empty"):
+        words = []  # there is nothing that could have been found: only that is said
+    words += map(for_person, notes)
     if not hits and suggestions:
         words.append(f"Near spellings that occur: {', '.join(suggestions)}.")
-    if not hits or workspace.progress().state == "building":
+    if not hits or progress.state == "building":
         words.append(why_nothing(workspace))
     return {
         "hits": hits,

@@ -13,6 +13,7 @@ import click
 
 from pensieve_mcp.cli.output import bar, put, put_json, put_table, say
 from pensieve_mcp.cli.shell import Shell, command_options, json_option
+from pensieve_mcp.cli.translating import for_person
 from pensieve_mcp.errors import WorkspaceError
 from pensieve_mcp.spellbook.wording import count
 
@@ -44,7 +45,7 @@ def index(shell: Shell, paths: tuple[str, ...], as_json: bool) -> None:
             say_what_is_missing(workspace, data)
         if progress.state == "failed":
             raise WorkspaceError(
-                f"Indexing stopped: {progress.detail}.", hint="Run it again; what is done is kept."
+                f"Indexing stopped: {progress.detail}", hint="Run it again; what is done is kept."
             )
 
 
@@ -71,6 +72,7 @@ def overview(workspace: Workspace, progress: BuildProgress | None = None) -> dic
         "roots": [{"name": root.name, "folder": root.folder} for root in workspace.roots],
         "state": told.state,
         "detail": told.detail,
+        "standing": for_person(workspace.standing()),
         "documents": totals.documents,
         "tokens": totals.tokens,
         "chunks": workspace.corpus.chunk_count(workspace.default_chunk_set),
@@ -82,6 +84,7 @@ def overview(workspace: Workspace, progress: BuildProgress | None = None) -> dic
         "upgraded_passages": told.upgraded_passages,
         "documents_done": told.documents_done,
         "documents_total": told.documents_total,
+        "searchable": told.searchable,
         "owner": told.owner,
         "warnings": list(told.warnings),
     }
@@ -98,7 +101,7 @@ def sentence(data: dict[str, Any]) -> str:
     if data["state"] == "building":
         words += f" Indexing: {data['documents_done']:,} of {data['documents_total']:,} documents."
     elif data["state"] in ("stale", "failed"):
-        words += f" {data['state'].capitalize()}: {data['detail'] or 'run pensieve index'}."
+        words += " " + data["standing"]
     return words
 
 
@@ -115,24 +118,14 @@ def say_what_is_missing(workspace: Workspace, data: dict[str, Any]) -> None:
         words = ", ".join(f"{reason} {number:,}" for reason, number in ranked[:MAX_SHOWN_REASONS])
         say(f"Skipped {sum(data['skipped'].values()):,}: {words}. `pensieve skipped` lists them.")
     for warning in data["warnings"]:
-        say(warning)
-    if not data["documents"] and not data["warnings"]:
+        say(for_person(warning))
+    if not data["documents"] and not data["warnings"] and data["state"] not in ("stale", "failed"):
         say(why_nothing(workspace))
 
 
 def why_nothing(workspace: Workspace) -> str:
     """What the state of the index has to do with an empty answer, for a person; empty when it has nothing to do."""
-    told = workspace.progress()
-    if told.state == "building":
-        return f"Still indexing: {told.documents_done:,} of {told.documents_total:,} documents."
-    if told.state == "failed":
-        return f"The last indexing failed: {told.detail} Run pensieve index again."
-    if told.state == "empty":
-        return "Nothing is indexed yet: run pensieve index."
-    if not workspace.corpus.totals(()).documents:
-        folders = ", ".join(root.folder for root in workspace.roots)
-        return f"No readable document was found in {folders}; pensieve skipped tells why."
-    return ""
+    return for_person(workspace.standing())
 
 
 @click.command(short_help="Where the workspace stands.")

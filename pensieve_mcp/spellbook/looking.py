@@ -92,9 +92,7 @@ def analyze_text(episode: Episode, args: AnalyzeArgs) -> Outcome:
         head.append(f"Languages: {shares(totals.languages)}.")
     if totals.skipped:
         head.append(f"Skipped {sum(totals.skipped.values()):,}: {shares(totals.skipped)}.")
-    if progress.state == "building":
-        head.append(f"Still indexing: {progress.documents_done:,} of {progress.documents_total:,} documents.")
-    elif not totals.documents:
+    if progress.state == "building" or not totals.documents:
         head.append(workspace.why_empty())
     if cursor:
         lines.append(f"More: analyzeText(cursor={cursor!r}).")
@@ -344,11 +342,11 @@ def build_index(episode: Episode, args: BuildArgs) -> Outcome:
     )
     words = {
         "building": f"Building: {progress.documents_done:,} of {progress.documents_total:,} "
-        "documents so far. What is done can be searched now; call buildIndex again for progress.",
+        f"documents so far, {progress.searchable:,} can be searched now; call buildIndex again for progress.",
         "ready": f"Ready: {count(progress.documents_done, 'document')}, {count(total, 'chunk')} of "
         f"about {chunk_set.size_tokens:,} tokens"
         + (f", c{first} to c{last}" if first is not None else "") + ".",
-        "stale": f"Not finished: {progress.detail or 'the last build failed'}.",
+        "stale": f"Not finished. {progress.detail or 'The last build failed.'} Call buildIndex again to go on.",
     }  # fmt: skip
     lines = [words[state], *progress.warnings]
     if state == "ready" and not total:

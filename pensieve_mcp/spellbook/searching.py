@@ -165,6 +165,9 @@ def _message(
     notes: tuple[str, ...],
     suggestions: tuple[str, ...],
 ) -> str:
+    progress = workspace.progress()
+    if not retrieved and not progress.searchable:
+        return " ".join([workspace.why_empty(), *notes])
     if retrieved:
         words = [
             f"{start + 1} to {start + len(retrieved)} of {total:,}."
@@ -183,14 +186,9 @@ def _message(
                 + (" Without under there may be more." if args.under else "")
             )
     words += notes
-    progress = workspace.progress()
-    if progress.state == "building":
-        words.append(
-            f"Still indexing, {progress.documents_done:,} of {progress.documents_total:,} documents can be searched."
-        )
-    elif not retrieved and progress.state in ("empty", "failed", "stale"):
-        words.append(workspace.why_empty())
-    return " ".join(words)
+    if progress.state == "building" or not retrieved:
+        words.append(workspace.standing())
+    return " ".join(word for word in words if word)
 
 
 def _notes(episode: Episode, args: SearchArgs, queries: list[str], start: int) -> Outcome:

@@ -1,0 +1,7 @@
+"""The shell of the cli's room: issues are told at the highest door that shows them."""
+
+from __future__ import annotations
+
+from ..cli.conftest import documents, home, pensieve
+
+__all__ = ["documents", "home", "pensieve"]
