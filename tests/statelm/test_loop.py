@@ -217,7 +217,7 @@ def test_a_plan_after_a_plan_is_refused_and_the_plan_heads_the_prompt(play) -> N
 
 
 def test_in_a_crowded_window_only_making_room_is_offered_and_nothing_overflows(open_workspace, play) -> None:
-    """Above nine tenths of the window reading is not offered, and a model that reads on all the same cannot overflow it."""
+    """Above nine tenths of the window reading is not offered; who reads on all the same cannot overflow it."""
     small = open_workspace(window_tokens=5_000, reserve_tokens=300, chunk_tokens=600)
     reads = [call("readChunk", chunk_id=str(chunk)) for chunk in range(1, 9)]
     run = play(

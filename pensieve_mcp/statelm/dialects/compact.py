@@ -158,8 +158,10 @@ class Compact:
                 ]
                 return "\n".join(hits) or "no hits"
             case "readChunk":
-                parts = (" ".join(part["content"].split()) for part in result.result["retrieved_chunk"])
-                return " ".join(parts)[:MAX_READ_CHARS]
+                whole = "\n\n".join(part["content"] for part in result.result["retrieved_chunk"])
+                # paragraphs stay apart, so that a heading does not become the beginning of a sentence
+                parts = (" ".join(part.split()) for part in re.split(r"\n\s*\n", whole))
+                return "\n\n".join(part for part in parts if part)[:MAX_READ_CHARS]
             case "note":
                 return "saved"
             case "deleteContext":

@@ -67,7 +67,7 @@ def cut(kind: str, steps: Sequence[Step]) -> list[Sample]:
     return samples
 
 
-def balanced(samples: Iterable[Sample], seed: int, *, keep_deletions: float = 0.4) -> list[Sample]:
+def balanced(samples: Iterable[Sample], seed: int, *, keep_deletions: float = 0.35) -> list[Sample]:
     """All samples but a share of those that only delete: they are the most frequent and the easiest."""
     dice = random.Random(seed)
     return [
