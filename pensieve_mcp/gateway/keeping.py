@@ -81,16 +81,20 @@ class Keeper:
         self._episodes: OrderedDict[tuple[str, str], int] = OrderedDict()
         self._recorded: OrderedDict[tuple[int, str], None] = OrderedDict()
         self._seen: OrderedDict[int, Sighting] = OrderedDict()
+        self._known_calls: set[str] = set()
         self._homeless: dict[tuple[str, str], dict[str, HostResult]] = {}
-        self._sent: dict[int, int] = {}  # episode → bytes of its last request
+        self._looked: dict[
+            int, int
+        ] = {}  # episode → the report written last, which is written twice at times
         self._real_share: dict[int, float] = {}  # episode → the provider's tokens for a byte sent
         self.totals = Totals()
 
     # -- what the proxy tells ----------------------------------------------------------------------------------
 
     def saw_request(self, report: Report, thread: Thread) -> Future[int | None] | None:
-        """Count it and write it down; the future ends with the episode's id when it is written. None when nothing
-        will be."""
+        """Count it. What the server must know before the answer is there is written at once; the future ends
+        with the episode's id. None when that can wait for `saw_answer`, or nothing will be written.
+        """
         with self._lock:
             totals = self.totals
             totals.requests += 1
@@ -102,29 +106,30 @@ class Keeper:
                     totals.forgotten.add(one.handle)
                 if one.role == "tool":
                     totals.read.setdefault(one.tool, set()).add(one.handle)
-        return self._later(lambda: self._write(report, thread))
+        return (
+            self._later(lambda: self._write(report, thread, None)) if self._has_news(report, thread) else None
+        )
 
-    def saw_answer(self, usage: Usage | None, written: Future[int | None] | None) -> None:
-        if usage is None:
-            return
-        with self._lock:
-            totals = self.totals
-            totals.told += 1
-            totals.prompt += usage.input
-            totals.cached += usage.cached
-            totals.written += usage.written
-            totals.answer += usage.output
-            totals.peak = max(totals.peak, usage.input)
-        if written is not None:
-            self._later(lambda: self._write_usage(usage, written))
+    def saw_answer(self, report: Report, thread: Thread, usage: Usage | None) -> Future[int | None] | None:
+        """The answer has passed by, and told what it cost or not; now all of it is written."""
+        if usage is not None:
+            with self._lock:
+                totals = self.totals
+                totals.told += 1
+                totals.prompt += usage.input
+                totals.cached += usage.cached
+                totals.written += usage.written
+                totals.answer += usage.output
+                totals.peak = max(totals.peak, usage.input)
+        return self._later(lambda: self._write(report, thread, usage))
 
-    def has_news(self, report: Report, thread: Thread) -> bool:
+    def _has_news(self, report: Report, thread: Thread) -> bool:
         """Whether this request shows what the server must know before the model calls it again: handles, or
         which conversation it is.
         """
-        if self._run and (thread.host, thread.name or report.session) not in self._episodes:
+        if (thread.host, thread.name or report.session) not in self._episodes:
             return True
-        return any(all(key[1] != one.call_id for key in self._recorded) for one in report.host_results[-32:])
+        return any(one.call_id not in self._known_calls for one in report.host_results)
 
     def close(self) -> None:
         """Write what waits, within a few seconds, and close."""
@@ -169,7 +174,7 @@ class Keeper:
 
     # -- on the ledger's thread --------------------------------------------------------------------------------
 
-    def _write(self, report: Report, thread: Thread) -> int | None:
+    def _write(self, report: Report, thread: Thread, usage: Usage | None) -> int | None:
         workspace = self._opened()
         key = (thread.host, thread.name or report.session)
         episode_id = self._episode(workspace, report, thread, key)
@@ -177,14 +182,19 @@ class Keeper:
         if episode_id is None:
             if key[1] and fresh:  # the server has not spoken in this conversation: keep them until it does
                 self._homeless.setdefault(key, {}).update(fresh)
+                self._known_calls |= set(fresh)
             return None
         self._record(workspace, episode_id, [*self._homeless.pop(key, {}).values(), *fresh.values()])
         earlier = self._sighting(workspace, episode_id)
-        prompt = round(report.bytes_out * self._real_share.get(episode_id, 1 / BYTES_PER_TOKEN))
-        self._sent[episode_id] = report.bytes_out
+        share = usage.input / max(1, report.bytes_out) if usage else self._real_share.get(episode_id)
+        if usage:
+            self._real_share[episode_id] = usage.input / max(1, report.bytes_out)
+        prompt = usage.input if usage else round(report.bytes_out * (share or 1 / BYTES_PER_TOKEN))
         handles = [one.handle for one in report.messages if one.state != "gone"]
         numbers = sorted(int(handle[1:]) for handle in handles if handle.startswith("m"))
         last = report.decisions[-1] if report.decisions else None
+        first_look = self._looked.get(episode_id) is not report
+        self._looked[episode_id] = report
         self._see(
             workspace,
             episode_id,
@@ -194,11 +204,11 @@ class Keeper:
                 policy=self._policy.name,
                 window=self._policy.window_tokens,
                 prompt=prompt,
-                answer=0,
+                answer=usage.output if usage else 0,
                 peak=max(earlier.peak, prompt),
-                is_real=False,
-                requests=earlier.requests + 1,
-                saved=earlier.saved + report.saved_tokens,
+                is_real=usage is not None,
+                requests=earlier.requests + first_look,
+                saved=earlier.saved + report.saved_tokens * first_look,
                 waiting=report.waiting_tokens,
                 why=last.why if last else "",
                 present=",".join(
@@ -207,18 +217,6 @@ class Keeper:
                 last_number=numbers[-1] if numbers else 0,
             ),
         )
-        return episode_id
-
-    def _write_usage(self, usage: Usage, written: Future[int | None]) -> int | None:
-        episode_id = written.result() if written.done() else None
-        if episode_id is None or self._workspace is None:
-            return None
-        seen = self._sighting(self._workspace, episode_id)
-        if self._sent.get(episode_id):
-            self._real_share[episode_id] = usage.input / self._sent[episode_id]
-        peak = max(seen.peak if seen.requests > 1 else 0, usage.input)
-        now = replace(seen, at=time.time(), prompt=usage.input, answer=usage.output, peak=peak, is_real=True)
-        self._see(self._workspace, episode_id, now)
         return episode_id
 
     def _opened(self) -> Workspace:
@@ -288,6 +286,7 @@ class Keeper:
             ledger.append(episode_id, said, contents)
         for one in results:
             self._recorded[(episode_id, one.call_id)] = None
+            self._known_calls.add(one.call_id)
         while len(self._recorded) > MOST_KEPT:
             self._recorded.popitem(last=False)
 

@@ -22,7 +22,7 @@ import httpx2
 
 from pensieve_mcp.errors import WorkspaceError
 from pensieve_mcp.gateway.bodies import MOST_BYTES, Opener, Sealed, closed, opened
-from pensieve_mcp.gateway.keeping import Keeper, thread_of
+from pensieve_mcp.gateway.keeping import Keeper, Thread, thread_of
 from pensieve_mcp.gateway.rewrite import Report
 from pensieve_mcp.wire.conversation import Dialect
 from pensieve_mcp.wire.dialects import dialect_of
@@ -209,6 +209,7 @@ class _Passing:
         self._gone = False
         self._begun = False
         self._report: Report | None = None
+        self._thread = Thread()
         self._written: Future[int | None] | None = None
 
     async def go(self) -> None:
@@ -335,22 +336,16 @@ class _Passing:
         if report.has_tools and not path.rstrip("/").endswith("/count_tokens"):
             keeper = self._proxy._keeper
             thread = thread_of(dict(self._headers), report.session)
-            news = keeper.has_news(report, thread)
-            written = keeper.saw_request(report, thread)
-            self._written = written
-            self._wait_for = written if news else None
-        else:
-            self._wait_for = None
-
-    _wait_for: Future[int | None] | None = None
+            self._thread = thread
+            self._written = keeper.saw_request(report, thread)
 
     # -- and back ----------------------------------------------------------------------------------------------
 
     async def _pass_back(self, answer: httpx2.Response) -> None:
-        if self._wait_for is not None:
+        if self._written is not None:
             # The model may name a new handle in this very answer, and the server must know it by then.
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(self._wait_for)), WRITE_SECONDS)
+                await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(self._written)), WRITE_SECONDS)
         listed = _listed(answer.headers.raw)
         headers = [(n.lower(), v) for n, v in answer.headers.raw if n.lower() not in HOP_BY_HOP | listed]
         self._begun = True
@@ -363,8 +358,8 @@ class _Passing:
                 if reader is not None:
                     reader.feed(opener.feed(chunk))
         finally:
-            if reader is not None:
-                self._proxy._keeper.saw_answer(reader.usage(), self._written)
+            if reader is not None and self._report is not None:
+                self._proxy._keeper.saw_answer(self._report, self._thread, reader.usage())
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
     def _reader(self, answer: httpx2.Response) -> UsageReader | None:

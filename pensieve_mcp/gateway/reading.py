@@ -7,12 +7,13 @@ there: `m` ids come from the head of our own results, `h` ids from the host's ca
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from pensieve_mcp.errors import Miscast, PensieveError
-from pensieve_mcp.handles import parse_message_ids
+from pensieve_mcp.errors import PensieveError
+from pensieve_mcp.handles import MessageRef, parse_message_ids
 from pensieve_mcp.ledger.events import Event, Forgot, Message, Pinned, Recalled, Said
 from pensieve_mcp.ledger.parts import split_parts
 from pensieve_mcp.ledger.store import HOST_HANDLE_DIGITS, host_handle
@@ -70,8 +71,8 @@ class Known:
     message: Message
     is_ours: bool
     is_stub: bool = False  # somebody, perhaps we, put a stub there already
-    text: str | None = None  # of a result; None where it was not needed
-    head_at: int = 0  # where our own text begins, after what a host wrote before it
+    line: str = ""  # the handle line of a host's result
+    digest: bytes = b""  # of a result of ours as we said it
 
 
 @dataclass(slots=True)
@@ -137,52 +138,73 @@ class _Teller:
         return any(self._conversation.raw.startswith(b'"[pensieve: h', span[0]) for span in item.texts)
 
     def _own_result(self, place: int, item: Item, call_place: int, call: Item, tool: str) -> None:
+        read = self._read_own(place, item, call_place, call, tool)
+        if read is None:
+            return
+        known, call_known, heeded = read
+        number = known.message.number
+        if number in self._story.known or number - 1 in self._story.known:
+            return  # a number stands once; a second one is not ours, or the host repeats itself
+        self._say(known, call_known)
+        if heeded:
+            self._heed(place, tool, call, number - 1)
+
+    def _read_own(
+        self, place: int, item: Item, call_place: int, call: Item, tool: str
+    ) -> tuple[Known, Known, bool] | None:
+        """The result, its call, and whether it succeeded; worked out once for an item that stays as it is."""
+        key = (self._facts, place, call_place)
+        made = item.memo.get("own")
+        if made is not None and made[0] == key and made[1] is call:
+            return made[2]  # type: ignore[no-any-return]
         text = self._conversation.text_of(item)
         head, stub = _HEAD.match(text), _STUB.match(text)
         facts = ""
+        number: int | None
         if head is not None:
-            number: int | None = int(head["number"])
+            number = int(head["number"])
             facts = head["facts"]
         elif stub is not None:
             number = int(stub["handle"][1:]) if stub["handle"].startswith("m") else None
             facts = text[stub.end() :].split("\n", 1)[0]
         else:
             number = self._facts.number_of(item.call_id)
-        if number is None or number in self._story.known or number - 1 in self._story.known:
-            return  # a number stands once; a second one is not ours, or the host repeats itself
+        if number is None:
+            return None
         failed = item.is_error or facts.startswith("error ·") or " · error ·" in facts
         tokens = _TOKENS.search(facts)
-        self._say(
-            Known(
-                place,
-                item,
-                Message(
-                    number,
-                    "tool",
-                    tool,
-                    int(tokens["tokens"].replace(",", "")) if tokens else count_tokens(text),
-                    b"",
-                    label=facts[: tokens.start()] if tokens else "",
-                    invoking=number - 1,
-                    host_call_id=item.call_id,
-                    is_error=failed,
-                ),
-                is_ours=True,
-                is_stub=stub is not None,
-                text=text,
-                head_at=head.start("number") - 1 if head is not None else 0,
-            ),
-            # The ledger reserves two numbers at a time: the call's is the one before its result's.
-            Known(
-                call_place,
-                call,
-                self._call_message(call, number - 1, tool),
-                is_ours=True,
-                is_stub=self._is_gone(call),
-            ),
+        message = Message(
+            number,
+            "tool",
+            tool,
+            int(tokens["tokens"].replace(",", "")) if tokens else count_tokens(text),
+            b"",
+            label=facts[: tokens.start()] if tokens else "",
+            invoking=number - 1,
+            host_call_id=item.call_id,
+            is_error=failed,
         )
-        if not failed and (head is not None or stub is not None or not item.is_error):
-            self._heed(place, tool, call, number - 1)
+        head_at = head.start("number") - 1 if head is not None else 0
+        said = text[head_at:].encode("utf-8", "surrogatepass") if head is not None else b""
+        known = Known(
+            place,
+            item,
+            message,
+            is_ours=True,
+            is_stub=stub is not None,
+            digest=hashlib.sha256(said).digest() if said else b"",
+        )
+        # The ledger reserves two numbers at a time: the call's is the one before its result's.
+        call_known = Known(
+            call_place,
+            call,
+            self._call_message(call, number - 1, tool),
+            is_ours=True,
+            is_stub=self._is_gone(call),
+        )
+        result = (known, call_known, not failed)
+        item.memo["own"] = (key, call, result)
+        return result
 
     def _call_message(self, call: Item, number: int, tool: str) -> Message:
         size = 0 if call.body is None else len(self._conversation.bytes_of(call.body)) // 4 + 8
@@ -249,17 +271,12 @@ class _Teller:
         """
         if tool not in (DELETE, RESTORE):
             return
-        try:
-            arguments = arguments_of(self._conversation, call)
-        except PensieveError:
+        asked = call.memo.get("asked")
+        if asked is None:
+            asked = call.memo["asked"] = (self._asked(call),)
+        if asked[0] is None:
             return
-        given = arguments.get("msg_id") if isinstance(arguments, dict) else None
-        if not isinstance(arguments, dict) or given is None:
-            return
-        try:
-            refs = parse_message_ids(int(given) if isinstance(given, float) else str(given))
-        except (Miscast, ValueError, OverflowError):
-            return
+        refs, pin, summary = asked[0]
         numbers: list[int] = []
         parts: list[tuple[int, int]] = []
         for ref in refs:
@@ -275,19 +292,29 @@ class _Teller:
         event: Event
         if tool == RESTORE:
             event = Recalled(tuple(dict.fromkeys(numbers + [number for number, _ in parts])))
-        elif (pin := arguments.get("pin")) is not None:
-            if (wanted := _TRUTHS.get(str(pin).strip().lower())) is None:
-                return  # the server took it for something; when in doubt nothing is deleted
-            event = Pinned(tuple(numbers), wanted)
+        elif pin is not None:
+            event = Pinned(tuple(numbers), pin)
         else:
-            summary = arguments.get("summary")
-            event = Forgot(
-                tuple(numbers),
-                reason=DELETE,
-                summary=" ".join(summary.split()) if isinstance(summary, str) else "",
-                parts=tuple(parts),
-            )
+            event = Forgot(tuple(numbers), reason=DELETE, summary=summary, parts=tuple(parts))
         self._story.events.append((place, event))
+
+    def _asked(self, call: Item) -> tuple[list[MessageRef], bool | None, str] | None:
+        """What a deletion or restoration names, whether it pins, and its summary; None for what cannot be read:
+        when in doubt nothing is deleted."""
+        try:
+            arguments = arguments_of(self._conversation, call)
+            given = arguments.get("msg_id") if isinstance(arguments, dict) else None
+            if not isinstance(arguments, dict) or given is None:
+                return None
+            refs = parse_message_ids(int(given) if isinstance(given, float) else str(given))
+        except (PensieveError, ValueError, OverflowError):
+            return None
+        pin = arguments.get("pin")
+        wanted = None if pin is None else _TRUTHS.get(str(pin).strip().lower())
+        if pin is not None and wanted is None:
+            return None
+        summary = arguments.get("summary")
+        return refs, wanted, " ".join(summary.split()) if isinstance(summary, str) else ""
 
 
 def part_borders(text: str) -> list[int]:

@@ -7,7 +7,6 @@ replace raw spans. Without deletions and handle lines the bytes that came are th
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -15,12 +14,13 @@ from functools import partial
 from pensieve_mcp.errors import PensieveError
 from pensieve_mcp.gateway.reading import Facts, Known, Story, part_borders, read_story
 from pensieve_mcp.gateway.timing import BYTES_PER_TOKEN, Decision, Policy, Schedule, schedule
-from pensieve_mcp.ledger.events import Entry, Event, Forgot, Message, Said, Transcript
+from pensieve_mcp.ledger.events import Entry, Event, Forgot, Message, Recalled, Said, Transcript
 from pensieve_mcp.ledger.folding import Folder
-from pensieve_mcp.ledger.stubs import part_stub, stub
+from pensieve_mcp.ledger.stubs import part_stub, stub, stub_tokens
 from pensieve_mcp.tokens import count_tokens
 from pensieve_mcp.wire.conversation import Conversation, Dialect, Item
 from pensieve_mcp.wire.dialects import read_request
+from pensieve_mcp.wire.reading import Earlier
 from pensieve_mcp.wire.spans import Edit, decoded, encoded, members, places_in_string, splice
 
 STUB_TOKENS = 45  # what a stub is taken to cost when a deletion is timed
@@ -99,21 +99,19 @@ def rewrite(
     *,
     handle_tokens: int | None = None,
     lines: Lines | None = None,
+    earlier: Earlier | None = None,
 ) -> tuple[bytes, Report]:
-    """The body that goes on, and what was done. Host results of `handle_tokens` and more get a handle; None gives
-    none. Never raises: what cannot be read is passed on as it came, and the report says so.
+    """The body that goes on, and what was done.
+
+    Host results of `handle_tokens` and more get a handle; None gives none. `lines` and `earlier` save work from
+    request to request and change no answer. Never raises: what cannot be read is passed on as it came, and the
+    report says so.
     """
     try:
-        conversation = read_request(raw, dialect)
+        conversation = read_request(raw, dialect, earlier)
         return _Rewriting(conversation, facts, policy, handle_tokens, lines or Lines()).done()
     except (PensieveError, UnicodeError, ValueError, RecursionError) as error:
         return raw, Report(dialect, len(raw), len(raw), notes=(f"Passed on as it came: {error}",))
-
-
-def _digest(known: Known) -> bytes:
-    if not known.is_ours or known.text is None or known.is_stub:
-        return b""
-    return hashlib.sha256(known.text[known.head_at :].encode("utf-8", "surrogatepass")).digest()
 
 
 class _Rewriting:
@@ -174,16 +172,26 @@ class _Rewriting:
             return Schedule(), folder.transcript()
         known = self._story.known
         forgotten: dict[int, frozenset[int]] = {}
+        now: set[int] = set()
+        standing: frozenset[int] = frozenset()
         read = 0
         for place in self._story.requests:
+            changed = False
             while read < len(events) and events[read][0] < place:
-                folder.add(events[read][1])
+                event = events[read][1]
+                folder.add(event)
                 read += 1
-            forgotten[place] = frozenset(
-                known[e.message.number].place
-                for e in folder.transcript().entries
-                if e.forgotten and not known[e.message.number].is_stub
-            )
+                if isinstance(event, Forgot | Recalled):
+                    changed = True
+                    for number in event.numbers:
+                        entry = folder.entry(number)
+                        if entry is not None and entry.forgotten and not known[number].is_stub:
+                            now.add(known[number].place)
+                        else:
+                            now.discard(known[number].place)
+            if changed:
+                standing = frozenset(now)
+            forgotten[place] = standing
         items = self._conversation.items
         sizes = [max(1, (item.span[1] - item.span[0]) // BYTES_PER_TOKEN) for item in items]
         before = sum(self._conversation.parts.get(part, 0) for part in ("system", "tools")) // BYTES_PER_TOKEN
@@ -201,9 +209,13 @@ class _Rewriting:
 
     def _stub(self, known: Known, entry: Entry) -> int:
         """Put the stub in its place; answers the estimated tokens saved."""
-        item, words = known.item, stub(entry)
+        item = known.item
         if item.body is None:
             return 0
+        made = item.memo.get("stub")
+        if made is None or made[0] != entry:
+            made = item.memo["stub"] = (entry, stub(entry))
+        words: str = made[1]
         if item.kind == "call":
             self._stub_arguments(item, words)
         elif not item.blocks:
@@ -211,7 +223,7 @@ class _Rewriting:
         else:
             self._stub_blocks(item, words)
         removed = item.body[1] - item.body[0]
-        return max(0, removed // BYTES_PER_TOKEN - count_tokens(words))
+        return max(0, removed // BYTES_PER_TOKEN - stub_tokens(words))
 
     def _stub_arguments(self, item: Item, words: str) -> None:
         assert item.body is not None
@@ -308,7 +320,7 @@ class _Rewriting:
                 del self._story.known[number]
                 continue
             message = counted[number] = replace(known.message, tokens=tokens)
-            self._story.known[number] = replace(known, message=message, text=line)
+            self._story.known[number] = replace(known, message=message, line=line)
             self._host[number] = HostResult(
                 message.handle or "",
                 known.item.call_id,
@@ -344,7 +356,7 @@ class _Rewriting:
 
     def _line(self, known: Known) -> None:
         """Write the handle line before the result's first text, unless it stands there."""
-        item, words = known.item, known.text or ""
+        item, words = known.item, known.line
         inside = encoded(words)[1:-1]
         if item.texts:
             start = item.texts[0][0] + 1
@@ -366,7 +378,7 @@ class _Rewriting:
                 label=known.message.label,
                 tokens=known.message.tokens,
                 state=self._states.get(number, "whole"),
-                digest=_digest(known),
+                digest=known.digest,
             )
             for number, known in self._story.known.items()
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import logging
 import socket
+import sys
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ from pensieve_mcp.gateway.rewrite import Lines, Report, rewrite
 from pensieve_mcp.gateway.timing import Policy
 from pensieve_mcp.settings import Settings
 from pensieve_mcp.wire.conversation import Dialect
+from pensieve_mcp.wire.reading import Earlier
 
 if TYPE_CHECKING:
     from pensieve_mcp.workspace import Workspace
@@ -69,18 +71,19 @@ class RunningGateway:
 
         policy = policy_of(settings)
         facts = Facts(servers, frozenset(spellbook()))
-        lines = Lines()
+        lines, earlier = Lines(), Earlier()
         handle_tokens = settings.gateway_handle_tokens if handles else None
 
         def rewriter(body: bytes, dialect: Dialect) -> tuple[bytes, Report]:
-            return rewrite(body, dialect, facts, policy, handle_tokens=handle_tokens, lines=lines)
+            return rewrite(
+                body, dialect, facts, policy, handle_tokens=handle_tokens, lines=lines, earlier=earlier
+            )
 
         self.keeper = Keeper(open_workspace, policy, run=run)
         loopback = _is_loopback(bind)
         proxy = Proxy(upstreams, rewriter, self.keeper, host_names=LOOPBACK if loopback else None, told=told)
         try:
-            family = socket.AF_INET6 if ":" in bind else socket.AF_INET
-            self._socket = socket.create_server((bind, port), family=family, backlog=512)
+            self._socket = _listening(bind, port)
         except OSError as error:
             raise WorkspaceError(
                 f"Cannot listen on {bind} port {port}: {error.strerror or error}.",
@@ -122,6 +125,23 @@ class RunningGateway:
             self._thread.join(STOP_SECONDS)
         self.keeper.close()
         self._socket.close()
+
+
+def _listening(bind: str, port: int) -> socket.socket:
+    """A listening socket that says it is TCP: the event loop then sends small pieces at once, and an event of
+    a stream does not wait 40 ms for the acknowledgement of the one before.
+    """
+    family = socket.AF_INET6 if ":" in bind else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        if sys.platform != "win32":  # there it would let two programs share a port
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((bind, port))
+        listening.listen(512)
+    except OSError:
+        listening.close()
+        raise
+    return listening
 
 
 def _is_loopback(bind: str) -> bool:

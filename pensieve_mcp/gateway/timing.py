@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Literal
 
 PolicyName = Literal["eager", "batched", "threshold"]
@@ -102,11 +103,7 @@ def schedule(
 
 
 def _sums(sizes: Sequence[int]) -> list[int]:
-    total, sums = 0, [0]
-    for size in sizes:
-        total += size
-        sums.append(total)
-    return sums
+    return list(accumulate(sizes, initial=0))
 
 
 def _decide(

@@ -82,6 +82,10 @@ class Folder:
             )
         return self._made
 
+    def entry(self, number: int) -> Entry | None:
+        """A message as it stands now."""
+        return self._at(number)
+
     def _at(self, number: int) -> Entry | None:
         place = self._places.get(number)
         return None if place is None else self._entries[place]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
 from pensieve_mcp.ledger.events import Entry, Message
@@ -53,6 +54,12 @@ def stub(entry: Entry, *, wording: Wording = "ours", restorable: bool = True) ->
         if not entry.summary and count_tokens(body) * SHORT_BELOW > message.tokens:
             body = f"[pensieve: {handle_of(message)} forgotten]"
     return f"{thought}\n{body}" if thought else body
+
+
+@lru_cache(maxsize=8_192)
+def stub_tokens(words: str) -> int:
+    """Tokens of a stub; the same stubs are counted again at every replay of a conversation."""
+    return count_tokens(words)
 
 
 def part_stub(message: Message, part: int, *, wording: Wording = "ours") -> str:
@@ -104,7 +111,7 @@ def standing_tokens(entry: Entry) -> int:
     if entry.compacted:
         return 0
     remaining = max(0, entry.message.tokens - entry.part_tokens)
-    return min(remaining, count_tokens(stub(entry))) if entry.forgotten else remaining
+    return min(remaining, stub_tokens(stub(entry))) if entry.forgotten else remaining
 
 
 @dataclass(frozen=True, slots=True)

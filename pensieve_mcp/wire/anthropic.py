@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 
 from pensieve_mcp.wire.conversation import Conversation, Item, Kind
-from pensieve_mcp.wire.spans import Span, blank, decoded, elements, members, skip, walk_elements, walk_members
+from pensieve_mcp.wire.reading import TopReader, string_at
+from pensieve_mcp.wire.spans import Span, elements, members
 
-CALLS = frozenset({"tool_use"})
 KINDS: dict[str, Kind] = {
     "tool_use": "call",
     "tool_result": "result",
@@ -21,48 +21,29 @@ KINDS: dict[str, Kind] = {
 }
 
 
-def read(raw: bytes) -> Conversation:
-    """The conversation of a Messages request. Raises Unreadable."""
-    return _Reader(raw).conversation()
+def read(raw: bytes, earlier: Conversation | None = None) -> Conversation:
+    """The conversation of a Messages request; `earlier` is one that may begin like it. Raises Unreadable."""
+    return _Reader(raw, earlier).conversation()
 
 
-class _Reader:
-    def __init__(self, raw: bytes) -> None:
-        self.raw = raw
-        self.text = raw.decode("latin-1")
-        self.items: list[Item] = []
-        self.top: dict[str, Span] = {}
+class _Reader(TopReader):
+    text_of_string = False
 
     def conversation(self) -> Conversation:
-        walk_members(self.text, blank(self.text, 0), self._top)
+        self.walk()
         return Conversation(
             dialect="anthropic",
             raw=self.raw,
             items=tuple(self.items),
-            model=self._string("model"),
-            stream=self.text[slice(*self.top.get("stream", (0, 0)))] == "true",
-            session=_session(self._value("metadata")),
-            parts={key: b - a for key, (a, b) in self.top.items() if key in ("system", "tools", "messages")},
+            model=self.string("model"),
+            stream=self.is_true("stream"),
+            session=_session(self.value("metadata")),
+            parts=self.sizes({"system": "system", "tools": "tools", "messages": "messages"}),
+            top=self.top,
+            borders=tuple(self.borders),
         )
 
-    def _top(self, key: str, start: int) -> int:
-        if key == "messages":
-            self.items.clear()
-            end = walk_elements(self.text, start, self._message)
-        else:
-            end = skip(self.text, start)
-        self.top[key] = (start, end)
-        return end
-
-    def _value(self, key: str) -> object:
-        span = self.top.get(key)
-        return None if span is None else decoded(self.raw[span[0] : span[1]], span[0])
-
-    def _string(self, key: str) -> str:
-        value = self._value(key)
-        return value if isinstance(value, str) else ""
-
-    def _message(self, start: int) -> int:
+    def _element(self, start: int) -> int:
         found, end = members(self.text, start)
         role = string_at(self.raw, found.get("role"))
         content = found.get("content")
@@ -103,13 +84,6 @@ class _Reader:
                 is_error=self.text[slice(*found.get("is_error", (0, 0)))] == "true",
             )
         return Item(kind, role, span)
-
-
-def string_at(raw: bytes, span: Span | None) -> str:
-    """The string that stands there, or nothing for any other value."""
-    if span is None or raw[span[0] : span[0] + 1] != b'"':
-        return ""
-    return str(decoded(raw[span[0] : span[1]], span[0]))
 
 
 def content_texts(

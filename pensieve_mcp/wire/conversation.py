@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from pensieve_mcp.wire.spans import Span, decoded
 
@@ -28,6 +28,8 @@ class Item:
     texts: tuple[Span, ...] = ()  # of a result: its strings, quotes included
     blocks: tuple[Span, ...] = ()  # of a result: the elements of its content where that is a list
     is_error: bool = False
+    memo: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    """What others worked out from these bytes, kept while the item is (see `reading.Earlier`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,8 @@ class Conversation:
     has_server_state: bool = False  # the request names an earlier one, so earlier messages are not in it
     session: str = ""  # what the host calls the conversation, where the body says so
     parts: dict[str, int] = field(default_factory=dict)  # sizes in bytes of system, tools and messages
+    top: dict[str, Span] = field(default_factory=dict)
+    borders: tuple[tuple[int, int], ...] = ()  # end of each element of the list, and the items up to there
 
     def bytes_of(self, span: Span) -> bytes:
         return self.raw[span[0] : span[1]]
@@ -51,4 +55,4 @@ class Conversation:
         return "\n".join(str(decoded(self.bytes_of(span), span[0])) for span in item.texts)
 
 
-Reader = Callable[[bytes], Conversation]
+Reader = Callable[["bytes", "Conversation | None"], Conversation]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pensieve_mcp.wire.anthropic import read as read_anthropic
-from pensieve_mcp.wire.conversation import Conversation, Dialect
+from pensieve_mcp.wire.conversation import Conversation, Dialect, Reader
 from pensieve_mcp.wire.openai import read_chat, read_responses
+from pensieve_mcp.wire.reading import Earlier
 
-READERS = {"anthropic": read_anthropic, "responses": read_responses, "chat": read_chat}
+READERS: dict[Dialect, Reader] = {"anthropic": read_anthropic, "responses": read_responses, "chat": read_chat}
 
 
 def dialect_of(path: str) -> Dialect | None:
@@ -22,6 +23,9 @@ def dialect_of(path: str) -> Dialect | None:
     return "responses" if path.endswith("/responses") else None
 
 
-def read_request(raw: bytes, dialect: Dialect) -> Conversation:
-    """The conversation in a request's body. Raises Unreadable."""
-    return READERS[dialect](raw)
+def read_request(raw: bytes, dialect: Dialect, earlier: Earlier | None = None) -> Conversation:
+    """The conversation in a request's body. With `earlier`, what an earlier request began with is not read again.
+    Raises Unreadable.
+    """
+    reader = READERS[dialect]
+    return reader(raw, None) if earlier is None else earlier.read(raw, reader)

@@ -6,73 +6,35 @@ Source: the published API and requests recorded from Codex.
 
 from __future__ import annotations
 
-from pensieve_mcp.wire.anthropic import content_texts, string_at
+from pensieve_mcp.wire.anthropic import content_texts
 from pensieve_mcp.wire.conversation import Conversation, Item
-from pensieve_mcp.wire.spans import Span, blank, decoded, elements, members, skip, walk_elements, walk_members
+from pensieve_mcp.wire.reading import TopReader, string_at
+from pensieve_mcp.wire.spans import Span, decoded, elements, members, skip
 
 RESPONSES_CALLS = {"function_call": "arguments", "custom_tool_call": "input", "local_shell_call": "action"}
 RESPONSES_RESULTS = frozenset({"function_call_output", "custom_tool_call_output", "local_shell_call_output"})
 TEXT_TYPES = ("text", "input_text", "output_text")
 
 
-class _Reader:
-    """What both share: the top of the request."""
-
-    list_key = ""
-
-    def __init__(self, raw: bytes) -> None:
-        self.raw = raw
-        self.text = raw.decode("latin-1")
-        self.items: list[Item] = []
-        self.top: dict[str, Span] = {}
-
-    def _walk(self) -> None:
-        walk_members(self.text, blank(self.text, 0), self._top)
-
-    def _top(self, key: str, start: int) -> int:
-        if key == self.list_key:
-            self.items.clear()
-            if self.text[start : start + 1] == "[":
-                end = walk_elements(self.text, start, self._item)
-            else:
-                end = skip(self.text, start)
-                self.items.append(Item("text", "user", (start, end)))
-        else:
-            end = skip(self.text, start)
-        self.top[key] = (start, end)
-        return end
-
-    def _item(self, start: int) -> int:
-        raise NotImplementedError
-
-    def _string(self, key: str) -> str:
-        return string_at(self.raw, self.top.get(key))
-
-    def _is_true(self, key: str) -> bool:
-        return self.text[slice(*self.top.get(key, (0, 0)))] == "true"
-
-    def _sizes(self) -> dict[str, int]:
-        names = {"instructions": "system", "tools": "tools", self.list_key: "messages"}
-        return {names[key]: b - a for key, (a, b) in self.top.items() if key in names}
-
-
-class _Responses(_Reader):
+class _Responses(TopReader):
     list_key = "input"
 
     def conversation(self) -> Conversation:
-        self._walk()
+        self.walk()
         return Conversation(
             dialect="responses",
             raw=self.raw,
             items=tuple(self.items),
-            model=self._string("model"),
-            stream=self._is_true("stream"),
-            has_server_state=bool(self._string("previous_response_id") or "conversation" in self.top),
-            session=self._string("prompt_cache_key"),
-            parts=self._sizes(),
+            model=self.string("model"),
+            stream=self.is_true("stream"),
+            has_server_state=bool(self.string("previous_response_id") or "conversation" in self.top),
+            session=self.string("prompt_cache_key"),
+            parts=self.sizes({"instructions": "system", "tools": "tools", self.list_key: "messages"}),
+            top=self.top,
+            borders=tuple(self.borders),
         )
 
-    def _item(self, start: int) -> int:
+    def _element(self, start: int) -> int:
         if self.text[start : start + 1] != "{":
             return skip(self.text, start)
         found, end = members(self.text, start)
@@ -109,22 +71,22 @@ class _Responses(_Reader):
         return end
 
 
-class _Chat(_Reader):
-    list_key = "messages"
-
+class _Chat(TopReader):
     def conversation(self) -> Conversation:
-        self._walk()
+        self.walk()
         return Conversation(
             dialect="chat",
             raw=self.raw,
             items=tuple(self.items),
-            model=self._string("model"),
-            stream=self._is_true("stream"),
-            session=self._string("prompt_cache_key"),
-            parts=self._sizes(),
+            model=self.string("model"),
+            stream=self.is_true("stream"),
+            session=self.string("prompt_cache_key"),
+            parts=self.sizes({"instructions": "system", "tools": "tools", self.list_key: "messages"}),
+            top=self.top,
+            borders=tuple(self.borders),
         )
 
-    def _item(self, start: int) -> int:
+    def _element(self, start: int) -> int:
         if self.text[start : start + 1] != "{":
             return skip(self.text, start)
         found, end = members(self.text, start)
@@ -167,14 +129,14 @@ class _Chat(_Reader):
         )
 
 
-def read_responses(raw: bytes) -> Conversation:
-    """The conversation of a Responses request. Raises Unreadable."""
-    return _Responses(raw).conversation()
+def read_responses(raw: bytes, earlier: Conversation | None = None) -> Conversation:
+    """The conversation of a Responses request; `earlier` is one that may begin like it. Raises Unreadable."""
+    return _Responses(raw, earlier).conversation()
 
 
-def read_chat(raw: bytes) -> Conversation:
+def read_chat(raw: bytes, earlier: Conversation | None = None) -> Conversation:
     """The conversation of a Chat Completions request. Raises Unreadable."""
-    return _Chat(raw).conversation()
+    return _Chat(raw, earlier).conversation()
 
 
 def arguments_of(conversation: Conversation, item: Item) -> object:

@@ -30,6 +30,8 @@ class Unreadable(PensieveError):
 _BLANK = re.compile(r"[ \t\n\r]*+")
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.S)
 _SCALAR = re.compile(r"[-+.0-9A-Za-z]++")
+_KEY = re.compile(r'"([^"\\]*+(?:\\.[^"\\]*+)*+)"[ \t\n\r]*+:[ \t\n\r]*+', re.S)
+_NEXT = re.compile(r"[ \t\n\r]*+([],}])[ \t\n\r]*+")
 _MARK = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[][{}]', re.S)
 _ESCAPE = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u....|\\.|[^\\]++", re.S)
 # Numbers become floats, since Python refuses integers of more than 4,300 digits; nobody looks at them.
@@ -91,42 +93,44 @@ def walk_members(text: str, place: int, visit: Callable[[str, int], int | None])
     if text[place : place + 1] == "}":
         return place + 1
     while True:
-        found = _STRING.match(text, place)
+        found = _KEY.match(text, place)
         if found is None:
-            raise _wrong(place, "a key is missing")
-        key = found[0][1:-1]
+            raise _wrong(place, "a key with its colon is missing")
+        key, start = found[1], found.end()
         if "\\" in key or not key.isascii():
-            key = str(decoded(found[0].encode("latin-1"), place))
-        place = blank(text, found.end())
-        if text[place : place + 1] != ":":
-            raise _wrong(place, "a colon is missing")
-        place = blank(text, place + 1)
-        end = visit(key, place)
-        place = blank(text, skip(text, place) if end is None else end)
-        mark = text[place : place + 1]
-        if mark == "}":
-            return place + 1
-        if mark != ",":
+            key = str(decoded(f'"{key}"'.encode("latin-1"), place))
+        end = visit(key, start)
+        place = skip(text, start) if end is None else end
+        mark = _NEXT.match(text, place)
+        if mark is None or mark[1] == "]":
             raise _wrong(place, "an object does not go on")
+        if mark[1] == "}":
+            return mark.end(1)
+        place = mark.end()
+
+
+def walk_elements(
+    text: str, place: int, visit: Callable[[int], int | None], *, after: int | None = None
+) -> int:
+    """As `walk_members`, for an array. `after`: the end of an element up to which the array is known already."""
+    if after is None:
+        if text[place : place + 1] != "[":
+            raise _wrong(place, "there is no array")
         place = blank(text, place + 1)
-
-
-def walk_elements(text: str, place: int, visit: Callable[[int], int | None]) -> int:
-    """As `walk_members`, for an array."""
-    if text[place : place + 1] != "[":
-        raise _wrong(place, "there is no array")
-    place = blank(text, place + 1)
-    if text[place : place + 1] == "]":
-        return place + 1
-    while True:
-        end = visit(place)
-        place = blank(text, skip(text, place) if end is None else end)
-        mark = text[place : place + 1]
-        if mark == "]":
+        if text[place : place + 1] == "]":
             return place + 1
-        if mark != ",":
+    while True:
+        if after is None:
+            end = visit(place)
+            place = skip(text, place) if end is None else end
+        else:
+            place, after = after, None
+        mark = _NEXT.match(text, place)
+        if mark is None or mark[1] == "}":
             raise _wrong(place, "an array does not go on")
-        place = blank(text, place + 1)
+        if mark[1] == "]":
+            return mark.end(1)
+        place = mark.end()
 
 
 def members(text: str, place: int) -> tuple[dict[str, Span], int]:

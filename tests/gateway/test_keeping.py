@@ -45,11 +45,10 @@ def keeper(workspace: Workspace) -> Iterator[Keeper]:
 def seen(keeper: Keeper, talk: Talk, thread: Thread = CLAUDE, usage: Usage | None = None) -> Report:
     """One request passes, and what it leads to is written."""
     _, report = rewrite(talk.body("anthropic"), "anthropic", FACTS, Policy("eager"), handle_tokens=100)
-    written = keeper.saw_request(report, thread)
+    keeper.saw_request(report, thread)
+    written = keeper.saw_answer(report, thread, usage)
     assert written is not None
     written.result(30)
-    keeper.saw_answer(usage, written)
-    keeper._pool.submit(lambda: None).result(30)
     return report
 
 

@@ -16,6 +16,7 @@ from pensieve_mcp.gateway.rewrite import Lines, Report, rewrite
 from pensieve_mcp.gateway.timing import Policy
 from pensieve_mcp.wire.conversation import Conversation
 from pensieve_mcp.wire.dialects import read_request
+from pensieve_mcp.wire.reading import Earlier
 
 EAGER = Policy("eager")
 LONG = "The treaty was signed at Velsay. " * 40
@@ -361,11 +362,13 @@ def test_rewriting_is_exact_paired_idempotent_and_steady(
 ) -> None:
     policy = Policy(name, horizon=3, least_tokens=200)
     talk = told(steps, dialect, handle_tokens)
-    lines = Lines()
+    lines, read_before = Lines(), Earlier()
     earlier: dict[str, str] = {}
     for upto in range(len(talk.steps) + 1):
         body = talk.body(dialect, upto=upto, ascii_only=ascii_only, indent=indent)
-        out, report = sent(body, dialect, policy, handle_tokens=handle_tokens, lines=lines)
+        out, report = sent(
+            body, dialect, policy, handle_tokens=handle_tokens, lines=lines, earlier=read_before
+        )
         assert not report.notes
         differences(body, out, dialect)  # everything but items of the same kind and id is the same bytes
         if not report.stubbed and not report.host_results:
@@ -438,6 +441,24 @@ def test_odd_but_valid_bodies_survive(dialect: str) -> None:
 
     assert report.stubbed == 1
     assert out.endswith(odd[len(body) - 1 :])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(STEPS, st.integers(0, 14)), min_size=1, max_size=4),
+    st.sampled_from(DIALECTS),
+    st.data(),
+)
+def test_what_was_read_before_changes_no_answer(
+    talks: list[tuple[list[tuple[str, Any]], int]], dialect: str, data: st.DataObject
+) -> None:
+    """Conversations that begin alike, mixed, forked and cut: read with help they are the same as read alone."""
+    read_before = Earlier()
+    bodies = [told(steps, dialect, None).body(dialect, upto=upto) for steps, upto in talks]
+    for body in data.draw(st.permutations(bodies * 2)):
+        cut = data.draw(st.sampled_from([body, body, body[: len(body) // 2], body + b" "]))
+        helped = sent(cut, dialect, earlier=read_before)
+        assert helped == sent(cut, dialect)
 
 
 def test_a_fork_before_the_deletion_still_has_the_text() -> None:

@@ -1,0 +1,310 @@
+"""What the gateway costs: against a bare pass-through with the same libraries, in one run, in turns.
+
+    python benchmarks/gateway.py [--requests 40] [--json FILE]
+
+Upstream, bare pass-through and gateway are processes of their own on the loopback. Each round asks both, the order
+changing. Reported: time to the first byte (median and ratio of the medians), CPU of the serving process a request,
+throughput of 50 streams at once, and peak memory after requests of 10 MB. Requests are those of a host that has
+read much: 20 of its results were deleted, and with handles its own file reads have handle lines.
+
+The upstream answers at once, so the ratio is the worst case; against a model that thinks for a second it is 1.0.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import multiprocessing
+import os
+import socket
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+BAR = 1.5
+SIZES = (50_000, 200_000, 1_000_000, 5_000_000)
+ANSWER = (
+    b"data: "
+    + json.dumps({"type": "message_start", "message": {"usage": {"input_tokens": 9}}}).encode()
+    + b"\n\n"
+)
+
+
+def conversation(size: int, deletions: int = 20) -> bytes:
+    """A Messages request of about this size with so many deleted results."""
+    rounds = max(deletions * 2, 44)
+    each = max(200, (size - 30_000) // rounds)
+    words = ("The keeper wrote “a calm sea” into the log, and the oil was measured.\n" * (each // 60 + 1))[
+        :each
+    ]
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "Read the archive."}]
+    number = 0
+
+    def call(name: str, arguments: dict[str, Any], result: str) -> None:
+        call_id = f"toolu_{len(messages):08}"
+        use = {"type": "tool_use", "id": call_id, "name": name, "input": arguments}
+        messages.append({"role": "assistant", "content": [{"type": "text", "text": "next"}, use]})
+        block = {"type": "tool_result", "tool_use_id": call_id, "content": [{"type": "text", "text": result}]}
+        messages.append({"role": "user", "content": [block]})
+
+    for place in range(rounds):
+        number += 2
+        if place % 2:
+            call("Read", {"file_path": f"src/{place}.py"}, words)
+        else:
+            head = f"m{number} · c{place} · log.md lines {place} · {each // 4} tokens · 9,000 left\n"
+            call("mcp__pensieve__readChunk", {"chunk_id": place}, head + words)
+            if place // 2 < deletions:
+                number += 2
+                call(
+                    "mcp__pensieve__deleteContext",
+                    {"msg_id": f"m{number - 2}"},
+                    f"m{number} · 9 tokens · 9 left\nDeleted.",
+                )
+    tools = [{"name": f"tool{n}", "description": "d" * 300, "input_schema": {"type": "object", "properties": {
+        f"p{i}": {"type": "string", "description": "x" * 40} for i in range(8)}}} for n in range(25)]  # fmt: skip
+    body = {
+        "model": "m",
+        "system": [{"type": "text", "text": "s" * 8_000}],
+        "tools": tools,
+        "messages": messages,
+        "stream": True,
+    }
+    return json.dumps(body, ensure_ascii=False).encode()
+
+
+# -- the processes -----------------------------------------------------------------------------------------------
+
+
+def upstream(port: Any) -> None:
+    """Takes the request, answers one event at once and a second with the end."""
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).lower()
+                length = int(head.split(b"content-length:")[1].split(b"\r\n")[0])
+                while length:
+                    length -= len(await reader.read(min(length, 1 << 20)))
+                writer.write(
+                    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+                )
+                for _ in range(2):
+                    writer.write(b"%x\r\n%s\r\n" % (len(ANSWER), ANSWER))
+                writer.write(b"0\r\n\r\n")
+                await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+
+    async def run() -> None:
+        server = await asyncio.start_server(handle, "127.0.0.1", 0, limit=1 << 22)
+        port.put(server.sockets[0].getsockname()[1])
+        await server.serve_forever()
+
+    asyncio.run(run())
+
+
+def bare(port: Any, target: str) -> None:
+    """The least that passes a request on and streams the answer back, with uvicorn and httpx2."""
+    import httpx2
+    import uvicorn
+
+    clients: list[httpx2.AsyncClient] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        if not clients:
+            limits = httpx2.Limits(max_connections=None, max_keepalive_connections=64)
+            clients.append(httpx2.AsyncClient(timeout=None, limits=limits))
+        parts, more = [], True
+        while more:
+            message = await receive()
+            parts.append(message.get("body", b""))
+            more = message.get("more_body", False)
+        headers = [(n, v) for n, v in scope["headers"] if n not in (b"host", b"content-length")]
+        request = httpx2.Request(
+            scope["method"], target + scope["path"], headers=headers, content=b"".join(parts)
+        )
+        answer = await clients[0].send(request, stream=True)
+        kept = [
+            (n, v) for n, v in answer.headers.raw if n.lower() not in (b"transfer-encoding", b"connection")
+        ]
+        await send({"type": "http.response.start", "status": answer.status_code, "headers": kept})
+        async for chunk in answer.aiter_raw():
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+        await answer.aclose()
+
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(512)
+        port.put(listening.getsockname()[1])
+        config = uvicorn.Config(app, http="h11", ws="none", lifespan="off", log_config=None, access_log=False)
+        uvicorn.Server(config).run(sockets=[listening])
+
+
+def gateway(port: Any, target: str, state: str) -> None:
+    """Ours, with handles and a ledger."""
+    import signal
+
+    from pensieve_mcp.gateway.proxy import Upstream
+    from pensieve_mcp.gateway.serving import RunningGateway
+    from pensieve_mcp.settings import Settings
+    from pensieve_mcp.workspace import Workspace
+
+    folder = Path(state) / "docs"
+    folder.mkdir()
+    (folder / "a.md").write_text("a")
+    opened = Workspace.open([folder], environment={"PENSIEVE_HOME": state + "/home"}, builder="inline")
+    with RunningGateway((Upstream.of(target),), Settings(gateway_policy="eager"), lambda: opened) as running:
+        port.put(int(running.url.rpartition(":")[2]))
+        signal.sigwait([signal.SIGTERM])
+        os._exit(0)
+
+
+# -- asking ------------------------------------------------------------------------------------------------------
+
+
+class Line:
+    """A kept connection that measures the time from the end of sending to the first byte of the answer's body."""
+
+    def __init__(self, port: int, session: str) -> None:
+        self.port, self.session = port, session
+        self.socket = socket.create_connection(("127.0.0.1", port))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def ask(self, body: bytes) -> float:
+        head = (
+            f"POST /v1/messages HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+            f"x-claude-code-session-id: {self.session}\r\ncontent-length: {len(body)}\r\n\r\n"
+        )
+        begun = time.perf_counter()
+        self.socket.sendall(head.encode() + body)
+        got = b""
+        first = 0.0
+        while not got.endswith(b"0\r\n\r\n"):
+            piece = self.socket.recv(65_536)
+            assert piece, got
+            got += piece
+            if not first and b"data: " in got:
+                first = time.perf_counter() - begun
+        assert got.startswith(b"HTTP/1.1 200"), got[:200]
+        return first
+
+
+def cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def peak_mb(pid: int) -> float:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) / 1024
+
+
+async def at_once(port: int, body: bytes, streams: int, rounds: int) -> float:
+    """Requests a second of so many streams at once."""
+
+    async def one(number: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        head = f"POST /v1/messages HTTP/1.1\r\nhost: 127.0.0.1\r\nx-claude-code-session-id: s{number}\r\n"
+        head += f"content-length: {len(body)}\r\n\r\n"
+        for _ in range(rounds):
+            writer.write(head.encode() + body)
+            await writer.drain()
+            got = b""
+            while not got.endswith(b"0\r\n\r\n"):
+                got += await reader.read(65_536)
+        writer.close()
+
+    begun = time.perf_counter()
+    await asyncio.gather(*(one(number) for number in range(streams)))
+    return streams * rounds / (time.perf_counter() - begun)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--requests", type=int, default=40)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    import tempfile
+
+    spawn = multiprocessing.get_context("spawn")
+    ports: Any = spawn.Queue()
+    figures: dict[str, Any] = {"sizes": {}}
+    with tempfile.TemporaryDirectory() as state:
+        processes = [spawn.Process(target=upstream, args=(ports,), daemon=True)]
+        processes[0].start()
+        target = f"http://127.0.0.1:{ports.get(timeout=60)}"
+        servers: dict[str, tuple[Any, int]] = {}
+        for name, function, arguments in (("bare", bare, (target,)), ("gateway", gateway, (target, state))):
+            process = spawn.Process(target=function, args=(ports, *arguments), daemon=True)
+            process.start()
+            servers[name] = (process, ports.get(timeout=60))
+            processes.append(process)
+        try:
+            for size in SIZES:
+                body = conversation(size)
+                lines = {name: Line(port, f"size{size}") for name, (_, port) in servers.items()}
+                for line in lines.values():
+                    for _ in range(3):
+                        line.ask(body)
+                times: dict[str, list[float]] = {name: [] for name in servers}
+                cpu: dict[str, float] = dict.fromkeys(servers, 0.0)
+                count = max(8, options.requests if size <= 1_000_000 else options.requests // 4)
+                for turn in range(count):
+                    for name in sorted(servers, reverse=bool(turn % 2)):
+                        before = cpu_seconds(servers[name][0].pid)
+                        times[name].append(lines[name].ask(body))
+                        cpu[name] += cpu_seconds(servers[name][0].pid) - before
+                medians = {name: statistics.median(values) * 1_000 for name, values in times.items()}
+                figures["sizes"][len(body)] = {
+                    "first_byte_ms": medians,
+                    "ratio": medians["gateway"] / medians["bare"],
+                    "cpu_ms": {name: 1_000 * value / count for name, value in cpu.items()},
+                }
+                row = figures["sizes"][len(body)]
+                print(
+                    f"{len(body):>9,} bytes: first byte bare {medians['bare']:.2f} ms, gateway {medians['gateway']:.2f} ms, "
+                    f"ratio {row['ratio']:.2f}; CPU {row['cpu_ms']['bare']:.1f} and {row['cpu_ms']['gateway']:.1f} ms"
+                )
+            body = conversation(200_000)
+            rates: dict[str, list[float]] = {name: [] for name in servers}
+            for _ in range(3):
+                for name in servers:
+                    rates[name].append(asyncio.run(at_once(servers[name][1], body, 50, 3)))
+            figures["streams_50"] = {name: statistics.median(values) for name, values in rates.items()}
+            print(
+                "50 streams at once, 200 kB: "
+                + ", ".join(f"{n} {v:.0f} requests/s" for n, v in figures["streams_50"].items())
+            )
+            large = conversation(10_000_000)
+            for name, (_, port) in servers.items():
+                line = Line(port, "large")
+                for _ in range(3):
+                    line.ask(large)
+            figures["peak_mb"] = {name: peak_mb(process.pid) for name, (process, _) in servers.items()}
+            print(
+                "peak memory after 10 MB requests: "
+                + ", ".join(f"{n} {v:.0f} MB" for n, v in figures["peak_mb"].items())
+            )
+        finally:
+            for process in processes:
+                process.terminate()
+            for process in processes:
+                process.join(10)
+    if options.json:
+        options.json.write_text(json.dumps(figures, indent=1))
+    ratio = [row["ratio"] for size, row in figures["sizes"].items() if 150_000 < size < 300_000][0]
+    print(
+        f"{'pass' if ratio <= BAR else 'FAIL'}: first byte at 200 kB with 20 deletions, ratio {ratio:.2f}, bar {BAR}"
+    )
+    return 0 if ratio <= BAR else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
