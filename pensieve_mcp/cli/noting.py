@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from pensieve_mcp.cli import notes
 from pensieve_mcp.cli.output import bold, dim, put, put_json, put_table, say
 from pensieve_mcp.cli.shell import Shell, command_options, json_option
 from pensieve_mcp.errors import Miscast
@@ -24,20 +26,56 @@ AUTHOR = "cli"
 
 @click.group()
 def note() -> None:
-    """What was learned: list, show, write, search, export."""
+    """What was learned: list, show, write, check, search, export."""
+
+
+for command in notes.COMMANDS:
+    note.add_command(command)
+
+
+def filter_options(function: Callable[..., None]) -> Callable[..., None]:
+    """--evidence, --status and --under, as a list and a search take them."""
+    for option in (
+        click.option("--under", metavar="PATH", help="Only notes that apply to, or rest on, this path."),
+        click.option(
+            "--status",
+            "statuses",
+            type=click.Choice(notes.STATUSES),
+            multiple=True,
+            help="Repeat for several.",
+        ),
+        click.option(
+            "--evidence",
+            "states",
+            type=click.Choice(notes.STATES),
+            multiple=True,
+            help="With evidence in this state; repeat for several.",
+        ),
+    ):
+        function = option(function)
+    return function
 
 
 @note.command("list")
 @click.option("--prefix", default="", help="Only keys that begin so.")
+@filter_options
 @json_option
 @command_options
-def list_(shell: Shell, prefix: str, as_json: bool) -> None:
+def list_(
+    shell: Shell,
+    prefix: str,
+    states: tuple[str, ...],
+    statuses: tuple[str, ...],
+    under: str | None,
+    as_json: bool,
+) -> None:
     """Keys and summaries of all notes."""
     with shell.open() as workspace:
+        chosen = notes.only(workspace, states, statuses, under)
         lines: list[NoteLine] = []
         cursor: str | None = None
         while True:
-            page = workspace.notebook.list(prefix, cursor=cursor, limit=500)
+            page = workspace.notebook.list(prefix, cursor=cursor, limit=500, only=chosen)
             lines += page.lines
             cursor = page.cursor
             if cursor is None:
@@ -60,10 +98,27 @@ def list_(shell: Shell, prefix: str, as_json: bool) -> None:
 def show(shell: Shell, key: str, revision: int | None, as_json: bool) -> None:
     """One note with its evidence."""
     with shell.open() as workspace:
-        found = workspace.notebook.read(key, revision)
+        from pensieve_mcp.evidence import check_note
+
+        found = check_note(workspace, workspace.notebook.read(key, revision))
+        force = workspace.notebook.in_force(found)
+        neighbours = workspace.notebook.neighbours(key)
         if as_json:
-            put_json(plain(found))
+            near = [{"key": n.line.key, "summary": n.line.summary, "how": n.how} for n in neighbours]
+            rival = {"in_force": plain(force)} if force is not found else {}
+            put_json(plain(found) | {"neighbours": near} | rival)
             return
+        if found.status != "active":
+            head = (
+                f"Unknown, check: {found.reason}"
+                if found.status == "revoked"
+                else f"{found.status}: {found.reason}"
+            )
+            put(bold(head))
+        if force is not found:
+            put(f"In force is revision {force.revision} by {force.author or 'unknown'}: {force.summary}")
+            put(force.content)
+            put("")
         put(
             bold(found.key)
             + dim(f"  revision {found.revision}, {_when(found.updated)}, by {found.author or 'unknown'}")
@@ -75,9 +130,10 @@ def show(shell: Shell, key: str, revision: int | None, as_json: bool) -> None:
             where = " ".join(
                 p for p in (f"c{piece.chunk_id}" if piece.chunk_id else "", piece.path, piece.locator) if p
             )
-            put(dim(f"[{piece.state}] {where}") + (f" “{piece.quote}”" if piece.quote else ""))
-        if found.links:
-            put(dim("See also: " + ", ".join(found.links)))
+            detail = f" ({piece.detail})" if piece.detail and piece.state not in ("ok", "unchecked") else ""
+            put(dim(f"[{piece.state}] {where}") + (f" “{piece.quote}”" if piece.quote else "") + detail)
+        for near_one in neighbours:
+            put(dim(f"{near_one.how}: {near_one.line}"))
 
 
 @note.command()
@@ -89,8 +145,15 @@ def show(shell: Shell, key: str, revision: int | None, as_json: bool) -> None:
 @click.option(
     "--quote", metavar="QUOTE", multiple=True, help="Words of a document as evidence; looked up. Repeat it."
 )
-@click.option("--from", "place", metavar="PLACE", help="Where the quotes stand: c48 or a document's path.")
+@click.option(
+    "--from", "place", metavar="PLACE", help="Where the quotes stand: c48, m12 or a document's path."
+)
 @click.option("--applies-to", default="workspace", help="workspace, project or a path.")
+@click.option(
+    "--kind", type=click.Choice(("user", "observed", "tool", "guess")), help="Who says so; you are the user."
+)
+@click.option("--valid", default="", metavar="UNTIL", help="A date, or a document whose change ends it.")
+@click.option("--link", "links", metavar="KEY", multiple=True, help="A related note; repeat it for several.")
 @click.option("--append", is_flag=True, help="Add to the note instead of replacing it.")
 @click.option("--expect-revision", type=click.IntRange(min=0), help="Refuse if the note has changed since.")
 @json_option
@@ -103,6 +166,9 @@ def write(
     quote: tuple[str, ...],
     place: str | None,
     applies_to: str,
+    kind: Literal["user", "observed", "tool", "guess"] | None,
+    valid: str,
+    links: tuple[str, ...],
     append: bool,
     expect_revision: int | None,
     as_json: bool,
@@ -114,6 +180,8 @@ def write(
         content = sys.stdin.read()
     if not content.strip():
         raise click.UsageError("The content is empty.")
+    from pensieve_mcp.evidence import validity
+
     with shell.open() as workspace:
         evidence = _evidence(workspace, quote, place)
         if append:
@@ -127,6 +195,7 @@ def write(
                 author=AUTHOR,
             )
         else:
+            until, basis = validity(workspace, valid)
             written = workspace.notebook.write(
                 key,
                 summary or _first_line(content),
@@ -135,6 +204,11 @@ def write(
                 applies_to=applies_to,
                 author=AUTHOR,
                 expect_revision=expect_revision,
+                kind=kind or "",
+                valid=until,
+                valid_basis=basis,
+                links=links,
+                weigh=True,
             )
         put_json(plain(written)) if as_json else put(f"{written.key}, revision {written.revision}")
         for piece in written.evidence:
@@ -149,7 +223,7 @@ def write(
 def _evidence(workspace: Workspace, quotes: tuple[str, ...], place: str | None) -> tuple[Evidence, ...]:
     from pensieve_mcp.evidence import look_up
 
-    chunk = place if place and place[:1] in "cC" and place[1:].isdecimal() else None
+    chunk = place if place and place[:1] in "cCmM" and place[1:].isdecimal() else None
     path = place if place and chunk is None else None
     given = [(chunk, path, quote) for quote in quotes or (("",) if place else ())]
     return look_up(workspace, given) if given else ()
@@ -163,12 +237,22 @@ def _first_line(content: str) -> str:
 @note.command()
 @click.argument("query", nargs=-1, required=True)
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True)
+@filter_options
 @json_option
 @command_options
-def search(shell: Shell, query: tuple[str, ...], limit: int, as_json: bool) -> None:
+def search(
+    shell: Shell,
+    query: tuple[str, ...],
+    limit: int,
+    states: tuple[str, ...],
+    statuses: tuple[str, ...],
+    under: str | None,
+    as_json: bool,
+) -> None:
     """Notes with these words, best first."""
     with shell.open() as workspace:
-        answer = workspace.notebook.search(" ".join(query), limit=limit)
+        chosen = notes.only(workspace, states, statuses, under)
+        answer = workspace.notebook.search(" ".join(query), limit=limit, only=chosen)
         if as_json:
             put_json(
                 [{"key": h.line.key, "summary": h.line.summary, "snippet": h.snippet} for h in answer.hits]

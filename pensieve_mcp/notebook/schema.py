@@ -301,8 +301,9 @@ def put_note(db: Database, note: Note, action: Action) -> None:
     db.conn.execute("DELETE FROM notes_text WHERE rowid = ?", (note_id,))
     if not deleted:
         body = shadow(f"{note.content}\n{_in_force_words(db, note_id, note)}")
-        # Quotes are found, but a document's words must not lift a note above others: they weigh as parts do.
-        quotes = shadow("\n".join(piece.quote for piece in note.evidence))
+        # Quotes are found, but a document's words must not lift a note above others: each counts once, as parts do.
+        quoted = shadow("\n".join(piece.quote for piece in note.evidence))
+        quotes = " ".join(dict.fromkeys(f"{quoted.body} {quoted.parts}".split()))
         db.conn.execute(
             "INSERT INTO notes_text (rowid, key, summary, body, parts) VALUES (?, ?, ?, ?, ?)",
             (
@@ -310,7 +311,7 @@ def put_note(db: Database, note: Note, action: Action) -> None:
                 shadow(note.key).body,
                 shadow(note.summary).body,
                 body.body,
-                f"{shadow(note.key).parts} {shadow(note.summary).parts} {body.parts} {quotes.body} {quotes.parts}",
+                f"{shadow(note.key).parts} {shadow(note.summary).parts} {body.parts} {quotes}",
             ),
         )
     changed(db, "note", note.key)

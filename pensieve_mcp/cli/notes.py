@@ -1,0 +1,273 @@
+"""Keeping notes true, by shell: check evidence, compare revisions, settle contests, withdraw or purge a source."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from typing import TYPE_CHECKING, get_args
+
+import click
+
+from pensieve_mcp.cli.output import bold, put, put_json, put_table, say
+from pensieve_mcp.cli.shell import Shell, command_options, json_option, leave
+from pensieve_mcp.errors import Miscast, NoSuchDocument, NoSuchNote
+from pensieve_mcp.notebook.types import EvidenceState, Status
+
+if TYPE_CHECKING:
+    from pensieve_mcp.notebook.types import Note, NoteFilter, Revoked
+    from pensieve_mcp.workspace import Workspace
+
+AUTHOR = "cli"
+STATES = get_args(EvidenceState)
+STATUSES = get_args(Status)
+
+
+def only(
+    workspace: Workspace, states: tuple[str, ...], statuses: tuple[str, ...], under: str | None
+) -> NoteFilter:
+    """The filter that a list's or search's options mean."""
+    from pensieve_mcp.notebook.types import NoteFilter
+
+    return NoteFilter(
+        states=tuple(states),  # type: ignore[arg-type]  # click lets only known ones through
+        statuses=tuple(statuses),  # type: ignore[arg-type]
+        under=source_path(workspace, under) if under else "",
+    )
+
+
+def source_path(workspace: Workspace, text: str) -> str:
+    """A document or folder as evidence names it; also one that is not there any more."""
+    try:
+        found = workspace.prefix(text)
+    except NoSuchDocument:
+        return text.strip().rstrip("/")
+    return found[0] if found else text.strip().rstrip("/")
+
+
+@click.command()
+@click.option("--index/--no-index", "index", default=True, help="Look for changed files first.")
+@click.option("--strict", is_flag=True, help="Exit with 1 when evidence changed, is gone or unsupported.")
+@json_option
+@command_options
+def check(shell: Shell, index: bool, strict: bool, as_json: bool) -> None:
+    """Look at the evidence of all notes again; unchanged files are not read."""
+    from pensieve_mcp.evidence import check_all
+
+    with shell.open() as workspace:
+        if index:
+            workspace.build_now()
+        told = check_all(workspace, author=AUTHOR)
+    if as_json:
+        put_json(
+            dataclasses.asdict(told) | {"expired": [{"key": k, "reason": why} for k, why in told.expired]}
+        )
+    else:
+        put_table(
+            ("key", "was", "is", "where", "detail"),
+            [
+                (c.key, c.before, c.after, f"{c.path} {c.locator}".strip(), c.detail or c.quote)
+                for c in told.changes
+            ],
+        )
+        for key, why in told.expired:
+            put(f"{key}\tneeds review\t{why}")
+        counts = ", ".join(f"{number:,} {state}" for state, number in sorted(told.states.items())) or "none"
+        say(f"{told.notes:,} notes; evidence: {counts}. {told.read:,} documents were read.")
+    bad = sum(told.states.get(state, 0) for state in ("changed", "gone", "unsupported", "revoked"))
+    if strict and (bad or told.expired):
+        leave(1)
+
+
+@click.command()
+@click.argument("key")
+@click.argument("old", type=click.IntRange(min=1), required=False)
+@click.argument("new", type=click.IntRange(min=1), required=False)
+@json_option
+@command_options
+def diff(shell: Shell, key: str, old: int | None, new: int | None, as_json: bool) -> None:
+    """What changed between two revisions; without numbers in the last change."""
+    with shell.open() as workspace:
+        notebook = workspace.notebook
+        current = notebook.current(key)
+        if current is None:
+            notebook.read(key)  # raises, with near names
+            raise NoSuchNote(f"There is no note {key!r}.")
+        after = notebook.read(key, new or current.revision)
+        before_number = old or after.revision - 1
+        if before_number < 1:
+            raise Miscast(
+                f"{key!r} has one revision only.",
+                hint="There is nothing to compare yet.",
+                slug="one_revision",
+            )
+        before = notebook.read(key, before_number)
+        lines = list(
+            difflib.unified_diff(
+                as_lines(before),
+                as_lines(after),
+                f"{key} revision {before.revision}",
+                f"{key} revision {after.revision}",
+                lineterm="",
+            )
+        )
+        if as_json:
+            put_json({"key": key, "old": before.revision, "new": after.revision, "diff": lines})
+            return
+        for line in lines:
+            put(bold(line) if line.startswith(("---", "+++")) else line)
+        if not lines:
+            say("They say the same.")
+
+
+def as_lines(found: Note) -> list[str]:
+    """A note as lines to compare: what is said first, then what it rests on."""
+    lines = [f"summary: {found.summary}"]
+    if found.deleted:
+        lines.append("deleted")
+    if found.status != "active":
+        lines.append(f"status: {found.status}{f' ({found.reason})' if found.reason else ''}")
+    for name in ("kind", "applies_to", "valid"):
+        if value := getattr(found, name):
+            lines.append(f"{name}: {value}")
+    if found.links:
+        lines.append(f"links: {', '.join(found.links)}")
+    lines += ["", *found.content.splitlines(), ""]
+    lines += [
+        f"evidence: {e.path or (f'm{e.message}' if e.message else '')} “{e.quote}”" for e in found.evidence
+    ]
+    return lines
+
+
+@click.command()
+@click.argument("key")
+@click.argument("revision", type=click.IntRange(min=1))
+@click.option("--expect-revision", type=click.IntRange(min=0), help="Refuse if the note has changed since.")
+@command_options
+def restore(shell: Shell, key: str, revision: int, expect_revision: int | None) -> None:
+    """Make an old revision the current one again, as a new revision."""
+    with shell.open() as workspace:
+        back = workspace.notebook.restore(key, revision, author=AUTHOR, expect_revision=expect_revision)
+        put(f"{back.key}, revision {back.revision}, as it was at {revision}")
+        for warning in back.warnings:
+            say(warning)
+
+
+@click.command()
+@click.argument("key")
+@click.argument("new", type=click.Choice(STATUSES))
+@click.option("--reason", default="", help="Why; told to every reader.")
+@command_options
+def status(shell: Shell, key: str, new: Status, reason: str) -> None:
+    """Say what a note is good for. `active` also ends a contest in favour of the current revision."""
+    with shell.open() as workspace:
+        changed = workspace.notebook.set_status(key, new, reason, author=AUTHOR)
+        put(f"{changed.key}, revision {changed.revision}: {changed.status}")
+
+
+@click.command()
+@click.argument("key")
+@click.argument("revision", type=click.IntRange(min=1))
+@command_options
+def settle(shell: Shell, key: str, revision: int) -> None:
+    """End a contest between two claims under one key: this revision is right."""
+    with shell.open() as workspace:
+        done = workspace.notebook.settle(key, revision, author=AUTHOR)
+        put(f"{done.key}, revision {done.revision}: {done.summary}")
+
+
+@click.command()
+@click.option("--source", metavar="PATH", help="A document, or a folder with all below it.")
+@click.option("--reason", default="", help="Why; told to every reader.")
+@click.option("--undo", is_flag=True, help="Let the source count again; marked notes are checked anew.")
+@json_option
+@command_options
+def revoke(shell: Shell, source: str | None, reason: str, undo: bool, as_json: bool) -> None:
+    """Withdraw a source: what rests on it says so. Without --source, list what was withdrawn."""
+    from pensieve_mcp.evidence import check_all, messages_showing
+
+    with shell.open() as workspace:
+        notebook = workspace.notebook
+        if source is None:
+            known = notebook.revoked_sources()
+            if as_json:
+                put_json([dataclasses.asdict(one) for one in known])
+            else:
+                put_table(("source", "by", "reason"), [(one.path, one.author, one.reason) for one in known])
+            return
+        path = source_path(workspace, source)
+        if undo:
+            if not notebook.allow(path):
+                raise Miscast(
+                    f"{path} was not revoked.",
+                    hint="pensieve note revoke lists what was.",
+                    slug="not_revoked",
+                )
+            check_all(workspace, author=AUTHOR)
+            put(f"{path} counts again; set notes back with: pensieve note status KEY active")
+            return
+        done = notebook.revoke(path, messages=messages_showing(workspace, path), author=AUTHOR, reason=reason)
+        _tell(done, f"{path} is revoked as a source.", as_json)
+
+
+@click.command()
+@click.argument("key", required=False)
+@click.option("--source", metavar="PATH", help="Every note that rests on this document or folder alone.")
+@click.option("--dry-run", is_flag=True, help="Only tell what would be done.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+@command_options
+def purge(shell: Shell, key: str | None, source: str | None, dry_run: bool, yes: bool, as_json: bool) -> None:
+    """Really remove a note with all revisions, or all that came from a source."""
+    from pensieve_mcp.evidence import messages_showing
+
+    if (key is None) == (source is None):
+        raise click.UsageError("Name a note, or a source with --source PATH.")
+    with shell.open() as workspace:
+        notebook = workspace.notebook
+        if key is not None:
+            if not yes and not dry_run:
+                click.confirm(f"Really remove {key!r} with all revisions?", abort=True, err=True)
+            revisions = len(notebook.history(key)) if dry_run else notebook.purge(key)
+            put(f"{key}: {revisions:,} revisions {'would be' if dry_run else 'are'} removed")
+            return
+        assert source is not None
+        path = source_path(workspace, source)
+        messages = messages_showing(workspace, path)
+        found = notebook.resting_on(path, messages)
+        if dry_run or not (found.purged or found.review):
+            _tell(
+                found,
+                f"Of {path} nothing was removed yet." if dry_run else f"No note rests on {path}.",
+                as_json,
+            )
+            return
+        if not yes:
+            click.confirm(
+                f"Really remove {len(found.purged):,} notes, and quotes of {path} from {len(found.review):,} others?",
+                abort=True,
+                err=True,
+            )
+        done = notebook.purge_source(path, messages=messages, author=AUTHOR)
+        _tell(done, f"What came from {path} is removed from the notebook.", as_json)
+        if messages:
+            say(
+                f"{len(messages):,} messages of conversations showed it; pensieve purge removes conversations."
+            )
+
+
+def _tell(done: Revoked, head: str, as_json: bool) -> None:
+    if as_json:
+        put_json(dataclasses.asdict(done))
+        return
+    put(head)
+    for words, keys in (
+        ("removed", done.purged),
+        ("revoked", done.revoked),
+        ("needs review", done.review),
+        ("links to such", done.linked),
+    ):
+        for key in keys:
+            put(f"{words}\t{key}")
+
+
+COMMANDS = (check, diff, restore, status, settle, revoke, purge)
