@@ -93,9 +93,26 @@ _SCRIPTS = tuple(  # (class, its runs or None, per character, per run)
 )
 
 
+def _bound() -> frozenset[bytes]:
+    """Neighbours that cost another sum apart than side by side: of one run, or a pair that is counted."""
+    runs = ["aAlv", "0", "n", "p", " ", "t"]
+    runs += [chr(kind[0] & 0x7F) for kind, table, _, _ in _SCRIPTS if table is not None]
+    pairs = [one + other for run in runs for one in run for other in run]
+    pairs += ["a0", "0a", "A0", "0A"]
+    return frozenset(bytes(map(_code, pair)) for pair in pairs)
+
+
+_BOUND = _bound()
+
+
 def _runs(kinds: bytes, table: bytes) -> int:
     kept = kinds.translate(table)
     return kept.count(b"w ") + kept.endswith(b"w")
+
+
+def _units_of_blanks(kinds: bytes) -> int:
+    rows = kinds.translate(_BLANK)  # blank is `w` here: a run of two or more ends in `ww `
+    return _PER_BLANK_RUN * (rows.count(b"ww ") + rows.endswith(b"ww"))
 
 
 def _units_of_kinds(kinds: bytes) -> int:
@@ -116,8 +133,7 @@ def _units_of_kinds(kinds: bytes) -> int:
     if count(b"n"):
         units += _PER_LINE_END_RUN * _runs(kinds, _LINE)
     if b"  " in kinds:
-        blanks = kinds.translate(_BLANK)  # blank is `w` here: a run of two or more ends in `ww `
-        units += _PER_BLANK_RUN * (blanks.count(b"ww ") + blanks.endswith(b"ww"))
+        units += _units_of_blanks(kinds)
     if b"t" in kinds:
         units += _PER_BLANK_RUN * _runs(kinds, _TAB)
     return units
@@ -147,7 +163,31 @@ def count_tokens(text: str) -> int:
     An estimate: on English, code, JSON and the larger languages it lies within about 15 % of what current models
     count, on a single sentence it may be further off.
     """
-    return max(1, round(count_units(text) / UNITS_PER_TOKEN)) if text else 0
+    return tokens_of_units(count_units(text)) if text else 0
+
+
+def tokens_of_units(units: int) -> int:
+    """Whole tokens of a text that is not empty."""
+    return max(1, round(units / UNITS_PER_TOKEN))
+
+
+class _Shapes(dict[bytes, int]):
+    """Costs of stretches without a blank, remembered by their classes: `aaap` stands for `the,` and `and.` alike."""
+
+    def __missing__(self, kinds: bytes) -> int:
+        units = _units_of_kinds(kinds)
+        if not kinds.isascii():
+            units += _units_of_scripts(kinds)
+        if len(kinds) <= _REMEMBERED_LENGTH:
+            if len(self) >= _REMEMBERED_SHAPES:
+                self.clear()
+            self[kinds] = units
+        return units
+
+
+_REMEMBERED_SHAPES = 50_000  # some 6 MB; prose has a few thousand
+_REMEMBERED_LENGTH = 32  # longer ones hardly come twice
+_shapes = _Shapes()
 
 
 def count_spans(text: str, borders: Sequence[int]) -> list[int]:
@@ -155,12 +195,27 @@ def count_spans(text: str, borders: Sequence[int]) -> list[int]:
 
     For packing: n + 1 borders give n numbers that may be added in any grouping.
     """
+    return measure_spans(text, borders)[0]
+
+
+def measure_spans(text: str, borders: Sequence[int]) -> tuple[list[int], list[int]]:
+    """`count_spans`, and the places in `borders` where a run is cut, such as a word or a row of blanks.
+
+    A stretch without such a border inside costs exactly what its parts cost together.
+    """
     # One class byte per character, so character offsets are byte offsets here.
     kinds = text.encode("utf-8", "surrogatepass").translate(_CLASS, _CONTINUATION)
-    parts = [kinds[start:end] for start, end in pairwise(borders)]
-    if kinds.isascii():
-        return [_units_of_kinds(part) for part in parts]
-    return [
-        _units_of_kinds(part) if part.isascii() else _units_of_kinds(part) + _units_of_scripts(part)
-        for part in parts
-    ]
+    units = []
+    torn = []
+    cost = _shapes.__getitem__
+    blank = b"  " in kinds
+    for place, (start, end) in enumerate(pairwise(borders)):
+        part = kinds[start:end]
+        # No run but that of blanks crosses a blank, and no pair does.
+        spent = sum(map(cost, part.split(b" ")))
+        if blank and b"  " in part:
+            spent += _units_of_blanks(part)
+        units.append(spent)
+        if kinds[start - 1 : start + 1] in _BOUND:
+            torn.append(place)
+    return units, torn

@@ -20,7 +20,7 @@ from itertools import pairwise
 
 from pensieve_mcp.corpus.types import Block, ChunkSet, Span, Unit
 from pensieve_mcp.errors import Miscast
-from pensieve_mcp.tokens import UNITS_PER_TOKEN, count_spans
+from pensieve_mcp.tokens import UNITS_PER_TOKEN, measure_spans
 
 CHUNKER = "atoms-1"
 """Name of the cutting rule, part of the corpus fingerprint."""
@@ -59,6 +59,7 @@ class Cut:
     marks: array[int]  # a hash of the text right after each atom's start
     units: list[int]  # thousandths of a token of each atom
     passages: array[int]  # atom number at which each passage starts, then the count of atoms
+    torn: Sequence[int] = ()  # atoms that begin inside a run of characters, so that costs do not add up there
 
     def passage_spans(self) -> list[Span]:
         starts = [self.borders[atom] for atom in self.passages]
@@ -101,7 +102,8 @@ def cut(text: str, units: Sequence[Unit] = (), blocks: Sequence[Block] = ()) -> 
     crc = zlib.crc32
     marks = array("q", [crc(text[at : at + 48].encode("utf-8", "surrogatepass")) for at in borders[:-1]])
     passages = _pack_passages(borders, strengths, marks)
-    return Cut(borders, bytes(strengths), marks, count_spans(text, borders), passages)
+    costs, torn = measure_spans(text, borders)
+    return Cut(borders, bytes(strengths), marks, costs, passages, torn)
 
 
 def pack(found: Cut, chunk_set: ChunkSet) -> list[Span]:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from pensieve_mcp.corpus.chunking import Cut, cut, pack, validated
@@ -29,7 +31,7 @@ from pensieve_mcp.corpus.types import (
     Stat,
 )
 from pensieve_mcp.errors import NoSuchDocument
-from pensieve_mcp.tokens import UNITS_PER_TOKEN, count_tokens
+from pensieve_mcp.tokens import count_tokens, tokens_of_units
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
@@ -82,10 +84,14 @@ class FailedBefore:
 
 def chunk_pieces(text: str, found: Cut, chunk_set: ChunkSet) -> list[_Piece]:
     pieces = []
+    sums = list(accumulate(found.units, initial=0))
     for span in pack(found, chunk_set):
         part = text[span.start : span.end]
         digest = hashlib.sha256(part.encode("utf-8", "surrogatepass")).digest()[:16]
-        pieces.append(_Piece(span, count_tokens(part), digest))
+        first, last = bisect_left(found.borders, span.start), bisect_left(found.borders, span.end)
+        whole = bisect_right(found.torn, first) == bisect_left(found.torn, last)
+        tokens = tokens_of_units(sums[last] - sums[first]) if whole else count_tokens(part)
+        pieces.append(_Piece(span, tokens, digest))
     return pieces
 
 
@@ -433,7 +439,7 @@ def _insert(
             seen_ns,
             facts.media_type,
             facts.title,
-            max(1, round(sum(found.units) / UNITS_PER_TOKEN)) if read.text else 0,
+            tokens_of_units(sum(found.units)) if read.text else 0,
             len(read.text),
             read.status,
             facts.encoding,

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -81,21 +82,114 @@ def fold_literal(text: str) -> str:
 
 def values(text: str) -> Values:
     """The field values of a passage or a question."""
-    text = fold(text)
-    odd = oddities(text)
     if text.isascii():
-        return Values(body=text, parts=parts(odd), marks=marks(odd))
-    runs = grams(text)
+        parts, marks = _of_odd_words(text.split())
+        return Values(body=text, parts=parts, marks=marks)
+    signs = _signs(text)
+    if signs & _TO_FOLD:
+        text = fold(text)
+        signs = _signs(text)
+    runs = grams(text) if signs & _IN_RUNS else ""
     spaced = _RUN.sub(" ", text) if runs else text
-    world = _WORLD.search(spaced) is not None
+    words = spaced.split()
+    parts, marks = _of_odd_words(words)
+    world = signs & _OF_WORLD
     return Values(
         body="" if world else spaced,
         world=spaced if world else "",
-        prefix=prefixes(spaced) if LATIN_BEYOND_ASCII.search(spaced) else "",
+        prefix=prefixes(spaced) if signs & _LATIN else "",
         grams=runs,
-        parts=parts(oddities(spaced) if runs else odd),
-        marks=marks(oddities(spaced) if runs else odd),
+        parts=parts,
+        marks=marks,
     )
+
+
+_TO_FOLD, _IN_RUNS, _OF_WORLD, _LATIN = 1, 2, 4, 8
+_ASCII = bytes(range(128))
+REMEMBERED_WORDS = 100_000  # some 15 MB
+_REMEMBERED_LENGTH = 32  # characters; longer words hardly come twice
+
+
+class _Signs(dict[str, int]):
+    """What one character beyond ASCII asks for, remembered. A text without a sign to fold is as `fold` leaves it:
+    whatever joins with the character before it is a mark (category M) or a Hangul letter of parts."""
+
+    def __missing__(self, sign: str) -> int:
+        folded = (
+            unicodedata.category(sign).startswith("M")
+            or "\u1100" <= sign <= "\u11ff"
+            or _DROPPED.match(sign) is not None
+            or not unicodedata.is_normalized("NFKC", sign)
+        )
+        found = (
+            _TO_FOLD * folded
+            | _IN_RUNS * (_RUN.match(sign) is not None)
+            | _OF_WORLD * (_WORLD.match(sign) is not None)
+            | _LATIN * (LATIN_BEYOND_ASCII.match(sign) is not None)
+        )
+        self[sign] = found
+        return found
+
+
+_sign = _Signs()
+
+
+def _signs(text: str) -> int:
+    """All that any character of a text asks for. Four regular expressions over the text cost ten times as much."""
+    beyond = text.encode("utf-8", "surrogatepass").translate(None, _ASCII).decode("utf-8", "surrogatepass")
+    found = 0
+    for sign in set(beyond):
+        found |= _sign[sign]
+    return found
+
+
+_Odd = tuple[
+    bool, str | None, bool, str | None
+]  # opens the field `parts`, what stands there; the same for `marks`
+
+
+class _OddWords(dict[str, "_Odd | None"]):
+    """What words between blanks give to `parts` and `marks`, remembered; None for plain words, nearly all of prose.
+
+    Neither field looks across white space, so a word gives the same wherever it stands.
+    """
+
+    def __missing__(self, word: str) -> _Odd | None:
+        bare = word.strip(_AROUND)
+        odd = None
+        if not bare.isalpha() or not (bare.islower() or bare[1:].islower() or len(bare) == 1):
+            opens_parts = _IDENTIFIER_GATE.search(word) is not None
+            opens_marks = _MARK_GATE.search(word) is not None
+            several = whole = None
+            if opens_parts or ("_" in word and not word.isascii()):
+                names = _IDENTIFIER.findall(word)
+                several = " ".join(" ".join(_PART.findall(name)) for name in names) if names else None
+            if opens_marks:
+                found = [mark for mark in _MARK.findall(word.lower()) if len(mark) <= LONGEST_MARK]
+                whole = " ".join(found) if found else None
+            if opens_marks or opens_parts or several is not None:
+                odd = opens_parts, several, opens_marks, whole
+        if len(word) <= _REMEMBERED_LENGTH:
+            if len(self) >= REMEMBERED_WORDS:
+                self.clear()
+            self[word] = odd
+        return odd
+
+
+_odd_words = _OddWords()
+
+
+def _of_odd_words(words: Sequence[str]) -> tuple[str, str]:
+    """(parts, marks) of the words of a text, as `parts` and `marks` give them of the whole."""
+    odd = list(filter(None, map(_odd_words.__getitem__, words)))
+    if not odd:
+        return "", ""
+    several = whole = ""
+    if any(opens for opens, _, _, _ in odd):
+        several = " ".join(found for _, found, _, _ in odd if found is not None)
+    if any(opens for _, _, opens, _ in odd):
+        whole = " ".join(found for _, _, _, found in odd if found is not None)
+    return several, whole
 
 
 def spaced_words(text: str) -> str:
@@ -136,20 +230,6 @@ def grams(text: str) -> str:
         found += several
         found += single
     return " ".join(found)
-
-
-def oddities(text: str) -> str:
-    """The words that could be identifiers or hold signs, parted by blanks.
-
-    Neither `parts` nor `marks` looks across white space, so they find in these words what they find in the whole
-    text; plain words, nearly all of prose, are passed over at the price of a few string methods.
-    """
-    odd = []
-    for word in text.split():
-        bare = word.strip(_AROUND)
-        if not bare.isalpha() or not (bare.islower() or bare[1:].islower() or len(bare) == 1):
-            odd.append(word)
-    return " ".join(odd)
 
 
 def parts(text: str) -> str:

@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
-from pensieve_mcp.tokens import COUNTER, UNITS_PER_TOKEN, count_spans, count_tokens, count_units
+from pensieve_mcp.tokens import (
+    COUNTER,
+    UNITS_PER_TOKEN,
+    count_spans,
+    count_tokens,
+    count_units,
+    measure_spans,
+)
 
 SAMPLES = {
     "prose": "The treaty was signed on 3 October 1990, after long talks between the four powers.",
@@ -67,3 +74,19 @@ def test_lines_add_up_exactly():
 
     assert sum(map(count_units, lines)) == count_units("".join(lines))
     assert count_units("".join(lines)) > 10 * UNITS_PER_TOKEN
+
+
+@given(
+    st.text(alphabet=st.sampled_from("aB1 .\n\t_-éжあ漢ก\u00a0😀")),
+    st.lists(st.integers(0, 50), max_size=6),
+    st.integers(0, 7),
+    st.integers(0, 7),
+)
+def test_parts_cost_what_the_whole_costs_where_no_border_cuts_a_run(text, cuts, one, other):
+    """A chunk's tokens are the sum of its atoms' only where that is what its text costs."""
+    borders = sorted({0, len(text), *(min(at, len(text)) for at in cuts)})
+    first, last = sorted((one % len(borders), other % len(borders)))
+    units, torn = measure_spans(text, borders)
+
+    if not any(first < place < last for place in torn):
+        assert sum(units[first:last]) == count_units(text[borders[first] : borders[last]])

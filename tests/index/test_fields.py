@@ -88,3 +88,36 @@ def test_any_text_has_values_and_folding_again_changes_nothing(text):
 def test_literal_folding_keeps_substrings_of_ascii(before, inner, after):
     inner = inner.encode("ascii", "ignore").decode()
     assert inner.lower() in fields.fold_literal(f"{before} {inner} {after}")
+
+
+def _slowly(text: str) -> Values:
+    """The values as the field's own functions give them, without any short cut."""
+    text = fields.fold(text)
+    runs = fields.grams(text)
+    spaced = fields.spaced_words(text) if runs else text
+    odd = " ".join(spaced.split())
+    world = any(
+        "\u0370" <= c <= "\u03ff" or "\u0400" <= c <= "\u052f" or "\u0600" <= c <= "\u06ff" for c in spaced
+    )
+    return Values(
+        body="" if world else spaced,
+        world=spaced if world else "",
+        prefix=fields.prefixes(spaced) if fields.LATIN_BEYOND_ASCII.search(spaced) else "",
+        grams=runs,
+        parts=fields.parts(odd),
+        marks=fields.marks(odd),
+    )
+
+
+@given(st.text(alphabet="aZéßÅςΣжЯع漢かｶ가ก\u1100\u1161\u0301\u00ad\u00a0ﬁ…’“–Ⅷ 1_-.#@=\n\x1c", max_size=40))
+def test_the_short_cuts_change_no_value(text):
+    """Words are remembered one by one, and signs decide which regular expressions run."""
+    assert fields.values(text) == _slowly(text)
+
+
+def test_a_text_without_a_sign_to_fold_is_as_folding_leaves_it():
+    signs = [chr(code) for code in range(0x80, 0x11_0000) if not 0xD800 <= code <= 0xDFFF]
+    calm = "".join(sign for sign in signs if not fields._signs(sign) & fields._TO_FOLD)
+    assert len(calm) > 100_000
+    assert fields.fold(calm) == calm
+    assert fields.fold(calm[::-1]) == calm[::-1]

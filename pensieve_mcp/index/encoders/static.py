@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 from pensieve_mcp.errors import BackendError
 from pensieve_mcp.index.encoders.blas import use_one_thread
 from pensieve_mcp.index.encoders.language import latin_english_weight
-from pensieve_mcp.index.encoders.wordpieces import DATA, piece_numbers
+from pensieve_mcp.index.encoders.wordpieces import DATA, piece_bytes
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
 GROUP = (
-    32  # texts whose sums are made by one matrix product; more share rows, but the product grows with them
+    16  # texts whose sums are made by one matrix product; more share rows, but the product grows with them
 )
 
 
@@ -71,17 +71,19 @@ class StaticEncoder:
         one row read per word piece. The scale cancels when lengths are made one."""
         import numpy as np
 
-        pieces = [piece_numbers(text) for text in texts]
-        flat = np.array([number for numbers in pieces for number in numbers], np.int64)
+        pieces = [piece_bytes(text) for text in texts]
+        flat = np.frombuffer(b"".join(pieces), np.uint16)
         if not len(flat):
             return
         used = np.zeros(len(self._table), bool)
         used[flat] = True
         rows = np.flatnonzero(used)
-        place = np.zeros(len(self._table), np.int64)
+        place = np.empty(len(self._table), np.intp)
         place[rows] = np.arange(len(rows))
-        text_of_piece = np.repeat(np.arange(len(texts)), [len(numbers) for numbers in pieces])
-        counts = np.bincount(text_of_piece * len(rows) + place[flat], minlength=len(texts) * len(rows))
+        cells = place[flat]
+        sizes = np.fromiter(map(len, pieces), np.intp, len(pieces)) // flat.itemsize
+        cells += np.repeat(np.arange(0, len(texts) * len(rows), len(rows)), sizes)
+        counts = np.bincount(cells, minlength=len(texts) * len(rows))
         np.matmul(
             counts.reshape(len(texts), -1).astype(np.float32), self._table[rows].astype(np.float32), out=out
         )
