@@ -230,8 +230,9 @@ class Workspace:
     def notebook(self) -> Notebook:
         def make() -> Notebook:
             from pensieve_mcp.notebook.store import Notebook
+            from pensieve_mcp.redaction import redact
 
-            return Notebook(self.connections)
+            return Notebook(self.connections, redact=redact)
 
         return cast("Notebook", self._once("notebook", make))
 

@@ -17,6 +17,7 @@ FLOORS: dict[str, int] = {
     "settings": 2,
     "storage": 2,
     "fulltext": 2,
+    "redaction": 2,
     "corpus": 3,
     "index": 3,
     "notebook": 3,

@@ -1,0 +1,128 @@
+"""Secrets taken out of a text before it is kept: notes, logs and exports, never the ledger's exact contents.
+
+A table of rules, each with the shape of one kind of secret as its issuer documents it; no entropy guessing, which
+takes hashes and identifiers for secrets and would spoil quotes. Of what is found the kind stays, so that a reader
+knows that something stood there: `[redacted: aws-access-key]`. Why the rules are ours: docs/decisions.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+VERSION = 1
+"""Grows with the table, so that a notebook can be gone through again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """`pattern` has a group `secret` where only a part of what it matches is one."""
+
+    name: str
+    pattern: re.Pattern[str]
+    marks: tuple[
+        str, ...
+    ]  # one of these must be in the text, or the pattern is not tried: most texts hold none
+
+
+def _rule(name: str, pattern: str, *marks: str, flags: int = 0) -> Rule:
+    return Rule(name, re.compile(pattern, flags), marks)
+
+
+_WORD = r"(?<![A-Za-z0-9_-])"
+_END = r"(?![A-Za-z0-9_-])"
+
+RULES: tuple[Rule, ...] = (
+    _rule(
+        "private-key",
+        r"-----BEGIN (?:[A-Z0-9]{1,16} ){0,3}PRIVATE KEY(?: BLOCK)?-----"
+        r"(?s:.{0,20000}?)(?:-----END (?:[A-Z0-9]{1,16} ){0,3}PRIVATE KEY(?: BLOCK)?-----|\Z)",
+        "PRIVATE KEY",
+    ),
+    _rule("aws-access-key", rf"{_WORD}(?:AKIA|ASIA)[A-Z2-7]{{16}}{_END}", "AKIA", "ASIA"),
+    _rule(
+        "aws-secret-key",
+        r"(?i:aws.{0,20}?secret.{0,20}?)['\"=:\s]{1,5}(?P<secret>[A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])",
+        "aws", "AWS", "Aws",
+    ),
+    _rule("github-token", rf"{_WORD}(?:gh[pousr]_[A-Za-z0-9]{{36,255}}|github_pat_[A-Za-z0-9_]{{22,255}}){_END}",
+          "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"),
+    _rule("gitlab-token", rf"{_WORD}gl(?:pat|ptt|rt|dt|soat|ft|cbt)-[A-Za-z0-9_-]{{20,}}", "glpat-", "glptt-", "glrt-",
+          "gldt-", "glsoat-", "glft-", "glcbt-"),
+    _rule("anthropic-key", rf"{_WORD}sk-ant-[A-Za-z0-9_-]{{20,}}", "sk-ant-"),
+    _rule("openai-key", rf"{_WORD}sk-(?:proj-|svcacct-|admin-|None-)?[A-Za-z0-9_-]{{32,}}", "sk-"),
+    _rule("google-api-key", rf"{_WORD}AIza[0-9A-Za-z_-]{{35}}{_END}", "AIza"),
+    _rule("google-oauth-secret", rf"{_WORD}GOCSPX-[0-9A-Za-z_-]{{28}}", "GOCSPX-"),
+    _rule("google-oauth-token", rf"{_WORD}ya29\.[0-9A-Za-z_-]{{20,}}", "ya29."),
+    _rule("slack-token", rf"{_WORD}xox[abeoprs](?:-[0-9A-Za-z]{{1,64}}){{2,6}}", "xox"),
+    _rule("slack-webhook", r"https://hooks\.slack\.com/(?:services|workflows|triggers)/[A-Za-z0-9/_+-]{20,}",
+          "hooks.slack.com"),
+    _rule("stripe-key", rf"{_WORD}(?:sk|rk)_(?:live|test)_[0-9A-Za-z]{{16,}}",
+          "sk_live_", "sk_test_", "rk_live_", "rk_test_"),
+    _rule("twilio-key", rf"{_WORD}SK[0-9a-f]{{32}}{_END}", "SK"),
+    _rule("sendgrid-key", rf"{_WORD}SG\.[0-9A-Za-z_-]{{16,32}}\.[0-9A-Za-z_-]{{16,64}}", "SG."),
+    _rule("npm-token", rf"{_WORD}npm_[0-9A-Za-z]{{36}}{_END}", "npm_"),
+    _rule("pypi-token", rf"{_WORD}pypi-AgE[0-9A-Za-z_-]{{50,}}", "pypi-AgE"),
+    _rule("hugging-face-token", rf"{_WORD}hf_[0-9A-Za-z]{{30,}}{_END}", "hf_"),
+    _rule("telegram-token", rf"{_WORD}\d{{8,10}}:AA[0-9A-Za-z_-]{{33}}{_END}", ":AA"),
+    _rule("azure-storage-key", r"AccountKey=(?P<secret>[A-Za-z0-9+/]{86}==)", "AccountKey="),
+    _rule("age-key", rf"{_WORD}AGE-SECRET-KEY-1[0-9A-Z]{{58}}", "AGE-SECRET-KEY-"),
+    _rule("json-web-token", rf"{_WORD}eyJ[A-Za-z0-9_-]{{8,}}\.eyJ[A-Za-z0-9_-]{{8,}}\.[A-Za-z0-9_-]{{8,}}", "eyJ"),
+    _rule("password-in-url", r"[a-z][a-z0-9+.-]{1,20}://[^\s/:@'\"<>]{0,100}:(?P<secret>[^\s/@'\"<>]{1,200})@", "://"),
+    _rule(
+        "authorization",
+        r"(?i:authorization)['\"]?\s{0,3}[:=]\s{0,3}['\"]?(?i:bearer|basic|token)\s{1,3}"
+        r"(?P<secret>[A-Za-z0-9._~+/-]{12,}={0,2})",
+        "uthorization", "UTHORIZATION",
+    ),
+    _rule(
+        "assigned-secret",
+        r"(?i:(?<![A-Za-z])(?:[a-z0-9]{1,20}[_-]){0,4}"
+        r"(?:password|passwd|passphrase|api[_-]?key|apikey|secret[_-]?key|client[_-]?secret|access[_-]?token"
+        r"|auth[_-]?token|private[_-]?key|secret))['\"]?\s{0,3}(?::=|=|:)\s{0,3}"
+        r"(?:(?P<quote>['\"])(?P<secret>[^'\"\s]{8,200})(?P=quote)"
+        r"|(?P<bare>(?=[^\s'\"]{0,60}\d)(?=[^\s'\"]{0,60}[A-Za-z])[^\s'\"<>{}$,;()\[\]]{12,200}))",
+        "assw", "ASSW", "assphrase", "ASSPHRASE", "ey", "EY", "ecret", "ECRET", "oken", "OKEN",
+    ),
+)  # fmt: skip
+
+_PLACEHOLDER = re.compile(
+    r"(?i)\[redacted|x{6,}|\*{4,}|\.{4,}|your[_-]|example|placeholder|changeme|<[^>]*>|\$\{|%\(|\{\{"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A secret in a text: its kind and place, never itself."""
+
+    name: str
+    start: int
+    end: int
+
+
+def find_secrets(text: str) -> list[Found]:
+    """What looks like a secret, in the order it stands; places do not overlap. Pure; linear in the text."""
+    found: list[Found] = []
+    for rule in RULES:
+        if not any(mark in text for mark in rule.marks):
+            continue
+        for match in rule.pattern.finditer(text):
+            start, end = match.span()
+            for group in ("secret", "bare"):
+                if group in rule.pattern.groupindex and match[group] is not None:
+                    start, end = match.span(group)
+            if _PLACEHOLDER.search(text[start:end]) and rule.name in ("assigned-secret", "password-in-url"):
+                continue  # a template tells how to write one
+            if not any(one.start < end and start < one.end for one in found):
+                found.append(Found(rule.name, start, end))
+    return sorted(found, key=lambda one: one.start)
+
+
+def redact(text: str) -> str:
+    """The text with each secret replaced by its kind. Doing it twice changes nothing."""
+    parts: list[str] = []
+    at = 0
+    for one in find_secrets(text):
+        parts += (text[at : one.start], f"[redacted: {one.name}]")
+        at = one.end
+    return "".join(parts) + text[at:] if parts else text

@@ -1,0 +1,106 @@
+"""Secrets go before anything is stored, and nothing else does (issue 6, item 8)."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pensieve_mcp.redaction import find_secrets, redact
+
+from .conftest import LEASE, RENT, Desk
+
+B64 = "Ab1" * 40
+# Put together here, so that no scanner takes this file for a leak.
+SECRETS = {
+    "aws-access-key": "AKIA"
+    + "IOSFODNN7ABCDEFG"[:16].replace("0", "2").replace("1", "2").replace("9", "2").replace("8", "2"),
+    "github-token": "ghp_" + "a1B2" * 9,
+    "gitlab-token": "glpat-" + "a1B2-" * 5,
+    "anthropic-key": "sk-ant-" + "api03-" + B64[:40],
+    "openai-key": "sk-" + "proj-" + B64[:48],
+    "google-api-key": "AIza" + "Sy" + B64[:33],
+    "slack-token": "xoxb" + "-123456789012-abcdefABCDEF",
+    "stripe-key": "sk_" + "live_" + B64[:24],
+    "npm-token": "npm_" + B64[:36],
+    "hugging-face-token": "hf_" + B64[:34],
+    "telegram-token": "123456789:" + "AA" + B64[:33],
+    "json-web-token": "eyJhbGciOiJIUzI1NiJ9" + ".eyJzdWIiOiIxMjM0In0." + B64[:20],
+    "private-key": "-----BEGIN RSA " + "PRIVATE KEY-----\n" + B64 + "\n-----END RSA " + "PRIVATE KEY-----",
+}
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_a_secret_is_replaced_by_its_kind(name: str) -> None:
+    secret = SECRETS[name]
+    for text in (secret, f"The key is {secret}, use it.", f'{{"k": "{secret}"}}', f"a\n{secret}\nb"):
+        cleaned = redact(text)
+        assert f"[redacted: {name}]" in cleaned
+        assert secret[-12:] not in cleaned
+        assert redact(cleaned) == cleaned, "done twice it is the same"
+
+
+@pytest.mark.parametrize(
+    ("text", "kept", "gone"),
+    [
+        ("postgres://mill:hunter2secret@db.local/rent", "postgres://mill:", "hunter2secret"),
+        ('password = "correct-horse"', "password", "correct-horse"),
+        ("DB_PASSWORD=s3cretValue123", "DB_PASSWORD=", "s3cretValue123"),
+        ("api_key: 9f8e7d6c5b4a3f2e1d0c", "api_key:", "9f8e7d6c5b4a3f2e1d0c"),
+        ("Authorization: Bearer abcdef0123456789abcdef", "Authorization: Bearer", "abcdef0123456789"),
+    ],
+)
+def test_of_an_assignment_only_the_value_goes(text: str, kept: str, gone: str) -> None:
+    assert kept in redact(text) and gone not in redact(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        LEASE,
+        "The password is kept in the safe; ask the miller.",
+        "sha256 e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+        "commit 69140dcf2a7b1e0c9d8e7f6a5b4c3d2e1f0a9b8c",
+        "uuid 123e4567-e89b-12d3-a456-426614174000",
+        "password = os.environ['DB_PASSWORD']",
+        "api_key=YOUR_API_KEY_GOES_HERE1",
+        "The secret: honesty. The token economy grew.",
+        "https://example.org:8080/path?x=1@2",
+        "task-based approach, sk-learn and risk-averse",
+    ],
+)
+def test_ordinary_text_is_left_alone(text: str) -> None:
+    assert redact(text) == text
+
+
+@given(st.text(max_size=300))
+def test_any_text_is_taken_and_cleaning_it_twice_changes_nothing(text: str) -> None:
+    once = redact(text)
+    assert redact(once) == once
+    assert not find_secrets(once) or "[redacted" in once
+
+
+@pytest.mark.parametrize(
+    "nasty",
+    ["a-" * 50_000 + "password", "://" * 40_000, "eyJ" * 40_000, "password=" * 20_000, "aws secret " * 15_000,
+     "-----BEGIN PRIVATE KEY-----" * 3_000],
+)  # fmt: skip
+def test_a_text_made_to_be_slow_is_gone_through(nasty: str) -> None:
+    """Patterns that backtrack without bound would stop the notebook here, until the test's own limit ends it."""
+    assert redact(redact(nasty)) == redact(nasty)
+
+
+def test_secrets_do_not_reach_the_notebook(desk: Desk) -> None:
+    secret = SECRETS["github-token"]
+    told = desk.cast(
+        "note", key="k", summary=f"token {secret}", content=f"use {secret}",
+        evidence=[{"path": "docs/lease.md", "quote": RENT}],
+    )  # fmt: skip
+    desk.cast("updateNote", key="k", mode="append", new_content=f"again {secret}")
+    desk.cast("plan", goal=f"rotate {secret}")
+
+    assert "Secrets were taken out" in told.text
+    assert "[redacted: github-token]" in desk.stored("k").content
+    raw = b"".join(path.read_bytes() for path in desk.workspace.state.glob("pensieve.db*"))
+    assert secret.encode() not in raw
+    assert desk.workspace.notebook.search(secret[:20]).total == 0
