@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,11 +93,13 @@ def run(
     *,
     prompt: str | None = None,
     installed: list[str] | None = None,
+    prepare: Callable[[Path, Path, dict[str, str]], list[str]] | None = None,
 ) -> Run:
     """Let the agent work through the turns with the server configured: a command, or the address of
     a running one. `environment` is the server's.
 
     `installed`: arguments of `pensieve` that set the server up in the agent's home instead; `server` is not used then.
+    `prepare`: called with the agent's home, working folder and environment instead; answers more arguments for it.
     """
     program = binary(host)
     assert program is not None, f"{host} is not installed"
@@ -108,20 +111,23 @@ def run(
         work.mkdir()
         model = stack.enter_context(ScriptedModel(turns))
         argv, extra = _CONFIGURE[host](
-            program, model.url, home, work, [] if installed else server, environment
+            program, model.url, home, work, [] if installed or prepare else server, environment
         )
         base = {"HOME": str(home), "PATH": os.environ["PATH"], "TERM": "dumb", "LANG": "C.UTF-8"}
+        base |= _QUIET | extra
         if installed:
             command = [sys.executable, "-m", "pensieve_mcp.cli", *installed]
             done = subprocess.run(
-                command, cwd=work, env=base | extra, capture_output=True, text=True, timeout=RUN_SECONDS
+                command, cwd=work, env=base, capture_output=True, text=True, timeout=RUN_SECONDS
             )
             assert done.returncode == 0, done.stderr
+        if prepare:
+            argv += prepare(home, work, base)
         argv = [prompt if prompt is not None and word == PROMPT else word for word in argv]
         process = subprocess.Popen(
             argv,
             cwd=work,
-            env=base | _QUIET | extra,
+            env=base,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -215,52 +215,6 @@ def test_a_prompt_is_a_slash_command(host: str, state: Path) -> None:
     assert question in said
 
 
-@only("codex")
-def test_the_plugin_of_codex_is_taken(host: str, tmp_path: Path) -> None:
-    """From a local marketplace, without a network."""
-    home = tmp_path / ".codex"
-    home.mkdir()
-    manifests = Path(__file__).resolve().parents[2] / "manifests"
-    environment = {"HOME": str(tmp_path), "CODEX_HOME": str(home), "PATH": "/usr/bin:/bin"}
-    for words in (
-        ["plugin", "marketplace", "add", str(manifests / "codex")],
-        ["plugin", "add", "pensieve@pensieve-statelm"],
-    ):
-        done = subprocess.run(
-            [str(binary(host)), *words],
-            env=environment,
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-    assert list(home.rglob("skills/pensieve/SKILL.md"))
-
-
-@only("claude")
-def test_the_plugin_of_claude_code_brings_its_parts(host: str, tmp_path: Path) -> None:
-    """Installed from the marketplace of this repository: server, skill and subagent."""
-    root = Path(__file__).resolve().parents[2]
-    environment = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "DISABLE_AUTOUPDATER": "1"}
-    environment["CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC"] = "1"
-    for words in (
-        ["plugin", "marketplace", "add", str(root / "manifests" / "claude-code")],
-        ["plugin", "install", "pensieve@pensieve-statelm"],
-        ["plugin", "list"],
-    ):
-        done = subprocess.run(
-            [str(binary(host)), *words],
-            env=environment,
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-    assert "pensieve@pensieve-statelm" in done.stdout
-
-
 @pytest.mark.skipif(binary("inspector") is None, reason="the MCP Inspector is not installed")
 @pytest.mark.parametrize(
     "method", ["tools/list", "resources/list", "resources/templates/list", "prompts/list"]

@@ -1,0 +1,118 @@
+"""The plugins of `manifests/` in real hosts: installed offline, they start the server and bring the skill.
+
+`uvx` is played by a script, since what it would fetch is this very package.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from host_runs import binary, run
+
+pytestmark = [
+    pytest.mark.host,
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(sys.platform == "win32", reason="the runner is played by a shell script"),
+]
+
+MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
+SEARCH: list[list[dict[str, Any]]] = [
+    [{"tool": "searchEngine", "args": {"keyword": "barrels of oil"}}],
+    [{"text": "DONE"}],
+]
+
+
+@pytest.fixture
+def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`uvx --from pensieve-statelm==VERSION pensieve-mcp ARGUMENT…` starts the server of this tree."""
+    script = tmp_path / "bin" / "uvx"
+    script.parent.mkdir()
+    paths = os.pathsep.join(entry for entry in sys.path if entry and Path(entry).is_dir())
+    script.write_text(
+        "#!/bin/sh\n"
+        '[ "$1" = --from ] && [ "$3" = pensieve-mcp ] || exit 9\n'
+        "shift 3\n"
+        f"PYTHONPATH='{paths}' exec '{sys.executable}' -m pensieve_mcp.server \"$@\"\n"
+    )
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{script.parent}{os.pathsep}{os.environ['PATH']}")
+
+
+def needs(host: str) -> Any:
+    return pytest.mark.skipif(binary(host) is None, reason=f"{host} is not installed")
+
+
+def project(work: Path) -> None:
+    (work / "pyproject.toml").write_text("[project]\n")
+    (work / "oil.md").write_text("# Oil\n\nThe keeper used 412 barrels of oil.\n")
+
+
+def call(host: str, environment: dict[str, str], *words: str) -> None:
+    done = subprocess.run(
+        [str(binary(host)), *words],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        stdin=subprocess.DEVNULL,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def found(host: str, prepare: Any) -> str:
+    """What the model saw of the plugin; the search over the open project has found the sentence."""
+    ran = run(host, [], SEARCH, {}, prepare=prepare)
+    assert (ran.returncode, ran.done) == (0, True), ran.output[-3_000:]
+    assert "412 barrels" in ran.results()[0]["text"], ran.results()
+    assert all(len(name.replace("/", "__")) <= 64 for name in ran.tools() if "pensieve" in name)
+    return json.dumps([request["body"] for request in ran.requests], ensure_ascii=False)
+
+
+@needs("claude")
+def test_the_plugin_of_claude_code_from_its_marketplace(runner: None) -> None:
+    """Server, skill and subagent; without the setting *Documents* it serves the open project."""
+
+    def prepare(home: Path, work: Path, environment: dict[str, str]) -> list[str]:
+        project(work)
+        call("claude", environment, "plugin", "marketplace", "add", str(MANIFESTS / "claude-code"))
+        call("claude", environment, "plugin", "install", "pensieve@pensieve-statelm")
+        return ["--allowedTools", "mcp__plugin_pensieve_pensieve"]
+
+    seen = found("claude", prepare)
+    assert "pensieve:pensieve" in seen and "pensieve:reader" in seen
+    assert re.search(r"mcp__plugin_pensieve_pensieve__searchEngine", seen)
+
+
+@needs("codex")
+def test_the_plugin_of_codex_from_its_marketplace(
+    runner: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Codex starts it in the plugin's folder with hardly any environment; the variable is let through."""
+
+    def prepare(home: Path, work: Path, environment: dict[str, str]) -> list[str]:
+        project(work)
+        call("codex", environment, "plugin", "marketplace", "add", str(MANIFESTS / "codex"))
+        call("codex", environment, "plugin", "add", "pensieve@pensieve-statelm")
+        environment["PENSIEVE_FOLDERS"] = str(work)
+        return []
+
+    assert "pensieve:pensieve" in found("codex", prepare), "the skill is named"
+
+
+@needs("gemini")
+def test_the_extension_of_gemini_cli(runner: None) -> None:
+    def prepare(home: Path, work: Path, environment: dict[str, str]) -> list[str]:
+        project(work)
+        shutil.copytree(MANIFESTS / "gemini", home / ".gemini" / "extensions" / "pensieve")
+        return []
+
+    assert "Work in even rounds" in found("gemini", prepare), "GEMINI.md is read"
