@@ -269,8 +269,8 @@ def main() -> int:
                 }
                 row = figures["sizes"][len(body)]
                 print(
-                    f"{len(body):>9,} bytes: first byte bare {medians['bare']:.2f} ms, gateway {medians['gateway']:.2f} ms, "
-                    f"ratio {row['ratio']:.2f}; CPU {row['cpu_ms']['bare']:.1f} and {row['cpu_ms']['gateway']:.1f} ms"
+                    f"{len(body):>9,} bytes: first byte bare {medians['bare']:.2f} ms, "
+                    f"gateway {medians['gateway']:.2f} ms, ratio {row['ratio']:.2f}; CPU {row['cpu_ms']['bare']:.1f} and {row['cpu_ms']['gateway']:.1f} ms"
                 )
             body = conversation(200_000)
             rates: dict[str, list[float]] = {name: [] for name in servers}
