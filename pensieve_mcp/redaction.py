@@ -36,7 +36,7 @@ RULES: tuple[Rule, ...] = (
     _rule(
         "private-key",
         r"-----BEGIN (?:[A-Z0-9]{1,16} ){0,3}PRIVATE KEY(?: BLOCK)?-----"
-        r"(?s:.{0,20000}?)(?:-----END (?:[A-Z0-9]{1,16} ){0,3}PRIVATE KEY(?: BLOCK)?-----|\Z)",
+        r"(?:[^-]|-(?!----)){0,20000}(?:-----END (?:[A-Z0-9]{1,16} ){0,3}PRIVATE KEY(?: BLOCK)?-----)?",
         "PRIVATE KEY",
     ),
     _rule("aws-access-key", rf"{_WORD}(?:AKIA|ASIA)[A-Z2-7]{{16}}{_END}", "AKIA", "ASIA"),

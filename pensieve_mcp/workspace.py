@@ -118,7 +118,7 @@ class Workspace:
         from pensieve_mcp.corpus.names import name_roots
 
         home = data_folder(environment)
-        folders = [_existing(path) for path in paths]
+        folders = [existing(path) for path in paths]
         if name is not None and not NAME.match(name):
             raise WorkspaceError(
                 f"{name!r} cannot name a workspace.",
@@ -612,7 +612,29 @@ def list_workspaces(environment: Mapping[str, str]) -> list[WorkspaceInfo]:
     return sorted(found, key=lambda info: -info.last_used)
 
 
-def _existing(path: str | os.PathLike[str]) -> Path:
+def known_workspace(
+    paths: Sequence[str | os.PathLike[str]], environment: Mapping[str, str]
+) -> WorkspaceInfo | None:
+    """The workspace over exactly these folders, if there is one; makes none. Raises WorkspaceError for a folder
+    that does not exist."""
+    place = data_folder(environment) / "workspaces" / _derived_name([existing(path) for path in paths])
+    return _read_workspace_file(place)
+
+
+def workspace_around(
+    paths: Sequence[str | os.PathLike[str]], environment: Mapping[str, str]
+) -> WorkspaceInfo | None:
+    """The workspace, the last used first, in whose folders all of these paths lie. Raises WorkspaceError."""
+    wanted = [Path(os.path.realpath(existing(path))) for path in paths]
+    for info in list_workspaces(environment):
+        tops = [Path(os.path.realpath(root.folder)) for root in info.roots]
+        if all(any(path.is_relative_to(top) for top in tops) for path in wanted):
+            return info
+    return None
+
+
+def existing(path: str | os.PathLike[str]) -> Path:
+    """The path, absolute. Raises WorkspaceError (`no_such_folder`)."""
     text = os.fspath(path)
     if not text.strip():
         raise WorkspaceError(
