@@ -172,13 +172,22 @@ def _bring(base: Path, source: Path | None, say: Say, run: Callable[[list[str]],
 
 def _installers() -> list[tuple[str, list[str]]]:
     found = []
-    if util.find_spec("pip") is not None:
+    if _installed("pip"):
         found.append(
             ("pip", [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"])
         )
     if uv := shutil.which("uv"):
         found.append(("uv", [uv, "pip", "install", "--quiet", "--python", sys.executable]))
     return found
+
+
+def _installed(package: str) -> bool:
+    """By its metadata: looking for pip's module wakes hooks of setuptools."""
+    try:
+        metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 def _run(command: list[str]) -> int:

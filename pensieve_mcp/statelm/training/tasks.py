@@ -101,15 +101,15 @@ def text_of_folder(folder: Path, split: str) -> list[str]:
 
 
 def _prose(pieces: Iterable[str], split: str) -> list[str]:
-    found: dict[str, None] = {}
+    """Sentences of one split; what occurs in both counts as training's."""
+    found: dict[str, dict[str, None]] = {"train": {}, "test": {}}
     for place_, piece in enumerate(pieces):
-        if (place_ % 5 == 0) != (split == "test"):
-            continue
+        part = found["test" if place_ % 5 == 0 else "train"]
         for sentence in re.split(r"(?<=[.!?])\s+", " ".join(piece.split())):
             letters = sum(c.isalpha() or c == " " for c in sentence)
             if 40 < len(sentence) < 240 and sentence[0].isalpha() and letters > 0.85 * len(sentence):
-                found[sentence] = None
-    return list(found)
+                part[sentence] = None
+    return [one for one in found[split] if split == "train" or one not in found["train"]]
 
 
 @lru_cache(maxsize=2)

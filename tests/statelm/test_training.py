@@ -1,0 +1,298 @@
+"""A tiny run of every stage of the training pipeline: tasks, teacher, samples, sft, export, evaluation."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+import tiny
+
+from pensieve_mcp.statelm import extractive
+from pensieve_mcp.statelm.dialects.ours import Ours
+from pensieve_mcp.statelm.training.evaluate import KINDS, evaluate, interval, prepare, score, suite
+from pensieve_mcp.statelm.training.samples import Sample, balanced, cut, encoded, load, save
+from pensieve_mcp.statelm.training.tasks import KINDS as ALL_KINDS
+from pensieve_mcp.statelm.training.tasks import (
+    Task,
+    draw,
+    make,
+    text_of_folder,
+    text_of_python,
+    write_documents,
+)
+from pensieve_mcp.statelm.training.teacher import Rejected, Teacher, Trajectory, play_all
+from pensieve_mcp.statelm.training.worlds import RELATIONS
+from pensieve_mcp.workspace import Workspace
+
+SEED = 5
+
+
+@pytest.fixture(scope="module")
+def text() -> list[str]:
+    return text_of_python("train")
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory, text) -> tuple[Workspace, list[Task]]:
+    """Two tasks of every kind in one set of documents, indexed."""
+    dice = random.Random(SEED)
+    tasks = [make(kind, dice, "train") for kind in ALL_KINDS for _ in range(2)]
+    workspace, placed = prepare(
+        tasks, tmp_path_factory.mktemp("library"), SEED, paragraphs=80, split="train", text=text
+    )
+    yield workspace, placed
+    workspace.close()
+
+
+@pytest.fixture(scope="module")
+def trajectories(library) -> list[Trajectory]:
+    workspace, tasks = library
+    played = [task for task in tasks if task.kind != "scan"]
+    kept, _ = play_all(workspace, played, SEED)
+    return kept
+
+
+# -- tasks -------------------------------------------------------------------------------------------------
+
+
+def test_the_same_seed_writes_the_same_tasks_and_documents(tmp_path: Path, text: list[str]) -> None:
+    def written(place: str) -> dict[str, str]:
+        folder = tmp_path / place
+        write_documents(draw(15, 3), folder, text, 3, paragraphs=40)
+        return {p.relative_to(folder).as_posix(): p.read_text("utf-8") for p in folder.rglob("*.txt")}
+
+    assert draw(15, 3) == draw(15, 3) and draw(15, 3) != draw(15, 4)
+    assert written("one") == written("two")
+
+
+@pytest.mark.parametrize("kind", ALL_KINDS)
+def test_every_wanted_answer_stands_in_its_facts_and_in_the_documents(
+    kind: str, tmp_path: Path, text: list[str]
+) -> None:
+    dice = random.Random(SEED)
+    tasks = [make(kind, dice, "test") for _ in range(5)]
+    placed = write_documents(tasks, tmp_path, text, SEED)
+    everything = " ".join(" ".join(p.read_text("utf-8").split()) for p in sorted(tmp_path.rglob("*.txt")))
+
+    for task in placed:
+        golds = [gold for hop in task.hops for gold in hop.golds]
+        assert set(golds) <= set(task.facts)
+        assert all(gold in everything for gold in golds)
+        if kind == "none":
+            assert not golds and task.gold == ("not found",)
+        else:
+            assert all(any(wanted in gold for gold in golds) for wanted in task.gold)
+
+
+def test_training_never_sees_held_out_relations_or_the_text_of_the_evaluation() -> None:
+    held = {fact.split("{")[0] for r in RELATIONS.values() if r.held_out for fact in r.questions}
+    asked = [task.question for task in draw(300, SEED)]
+
+    assert not [q for q in asked for start in held if len(start) > 8 and q.startswith(start)]
+    train, test = set(text_of_python("train")), set(text_of_python("test"))
+    assert len(train) > 1_000 and len(test) > 200 and not train & test
+
+
+def test_text_may_come_from_a_folder_split_by_file(tmp_path: Path) -> None:
+    for number in range(10):
+        words = f"The file of number {'abcdefghij'[number] * 3} holds a sentence long enough to be used here."
+        (tmp_path / f"{number}.txt").write_text(words, encoding="utf-8")
+
+    train, test = text_of_folder(tmp_path, "train"), text_of_folder(tmp_path, "test")
+    assert len(train) == 8 and len(test) == 2 and not set(train) & set(test)
+
+
+# -- teacher -----------------------------------------------------------------------------------------------
+
+
+def test_the_teacher_answers_what_it_finds_and_makes_no_error(trajectories: list[Trajectory]) -> None:
+    assert len(trajectories) >= 10
+    assert {t.task.kind for t in trajectories} >= {"single", "list", "none"}
+    for one in trajectories:
+        assert score(one.answer, one.task.gold)[1]
+        assert one.steps[-1].action.startswith("finish")
+        assert len({step.action for step in one.steps if step.action.startswith("searchEngine")}) == sum(
+            step.action.startswith("searchEngine") for step in one.steps
+        )
+
+
+def test_the_teacher_deletes_what_it_read_before_it_finishes(trajectories: list[Trajectory]) -> None:
+    for one in trajectories:
+        reads = sum(step.action.startswith("readChunk") for step in one.steps)
+        assert one.steps[-1].state.count("] deleted<") >= reads
+
+
+def test_every_action_of_the_teacher_could_have_been_sampled(library) -> None:
+    """The grammar that binds the model must not forbid what it is taught."""
+    from test_compact import Grammar
+
+    workspace, tasks = library
+    checked = 0
+    for number, task in enumerate(tasks):
+        teacher = Teacher(workspace, task, random.Random(number), scan_limit=200)
+        act = teacher.loop.act
+
+        def looking(call, *rest, teacher=teacher, act=act, **more):  # type: ignore[no-untyped-def]
+            nonlocal checked
+            rules = Grammar(teacher.loop.prompt().grammar)
+            assert rules.accepts(teacher.steps[-1].action), teacher.steps[-1].action
+            checked += 1
+            return act(call, *rest, **more)
+
+        teacher.loop.act = looking
+        try:
+            teacher.play()
+        except Rejected:
+            continue
+    assert checked > 60
+
+
+def test_what_a_search_does_not_find_is_rejected(library) -> None:
+    workspace, tasks = library
+    task = next(t for t in tasks if t.kind == "single")
+    from dataclasses import replace
+
+    lost = replace(task, hops=(replace(task.hops[0], golds=("This sentence stands nowhere.",)),))
+    with pytest.raises(Rejected, match="missed"):
+        Teacher(workspace, lost, random.Random(1)).play()
+
+
+# -- samples -----------------------------------------------------------------------------------------------
+
+
+def test_samples_cover_every_action_once_and_read_like_the_states(trajectories: list[Trajectory]) -> None:
+    for one in trajectories:
+        samples = cut(one.task.kind, one.steps)
+        learned = [text for sample in samples for text, is_learned in sample.pieces if is_learned]
+        assert learned == [step.action + "<|im_end|>\n" for step in one.steps]
+        for sample in samples:
+            whole = "".join(text for text, _ in sample.pieces)
+            assert any(whole.startswith(step.state) for step in one.steps)
+
+
+def test_balancing_thins_deletions_alone_and_by_seed(trajectories: list[Trajectory]) -> None:
+    samples = [s for one in trajectories for s in cut(one.task.kind, one.steps)]
+    kept = balanced(samples, 1)
+
+    assert kept == balanced(samples, 1) and len(kept) < len(samples)
+    assert all(s.last == "deleteContext" for s in samples if s not in kept)
+
+
+def test_samples_are_saved_and_loaded(trajectories: list[Trajectory], tmp_path: Path) -> None:
+    samples = [s for one in trajectories[:3] for s in cut(one.task.kind, one.steps)]
+    save(samples, tmp_path / "s.jsonl")
+
+    assert list(load(tmp_path / "s.jsonl")) == samples
+
+
+def test_the_loss_lies_on_actions_and_most_on_the_choice_of_the_tool() -> None:
+    sample = Sample("k", (("state ", False), ("readChunk {}<|im_end|>\n", True)), "readChunk")
+    made = encoded(sample, lambda text: [ord(c) for c in text])
+
+    assert made.weights[:6] == (0.0,) * 6 and made.weights[6:15] == (3.0,) * 9
+    assert all(weight > 0 for weight in made.weights[6:]) and len(made.tokens) == len(made.weights)
+
+
+# -- training ----------------------------------------------------------------------------------------------
+
+
+def test_a_run_is_resumed_and_comes_out_as_if_it_had_not_been_stopped(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="the extra [train] is not installed")
+    from dataclasses import replace
+
+    from pensieve_mcp.statelm.gguf import Gguf
+    from pensieve_mcp.statelm.training import sft
+
+    base = tiny.base(tmp_path / "base.gguf")
+    samples = [
+        Sample("k", ((f"q{n} the ", False), (f"finish {n % 3}<|im_end|>\n", True)), "finish")
+        for n in range(12)
+    ]
+    recipe = sft.Recipe(
+        steps=12, rank=4, alpha=8.0, first_layer=1, batch=3, learning_rate=0.02, checkpoint_steps=5
+    )
+    lines: list[dict[str, float]] = []
+
+    whole = sft.train(base, samples, tmp_path / "whole", recipe, progress=lines.append)
+    stops = iter([False] * 6 + [True] * 100)
+    sft.train(base, samples, tmp_path / "parts", recipe, stop=lambda: next(stops))
+    resumed = sft.train(base, samples, tmp_path / "parts", recipe)
+
+    assert lines[-1]["loss"] < lines[0]["loss"] - 1
+    one, two = Gguf.open(whole), Gguf.open(resumed)
+    assert len(one.tensors) == 2 * 7
+    for tensor in one.tensors:
+        assert abs(one.floats(tensor) - two.floats(two.by_name(tensor.name))).max() < 1e-3
+    assert sorted(p.name for p in (tmp_path / "whole").glob("adapter-*")) == [
+        "adapter-00005.gguf", "adapter-00010.gguf", "adapter-00012.gguf",
+    ]  # fmt: skip
+    assert sft.order([], replace(recipe, steps=0)) == []
+
+
+def test_the_network_computes_what_the_merged_file_computes(tmp_path: Path) -> None:
+    """Base plus adapter in torch gives the losses of base and adapter merged: nothing is permuted on the way."""
+    torch = pytest.importorskip("torch", reason="the extra [train] is not installed")
+    from pensieve_mcp.statelm.gguf import Gguf, merge
+    from pensieve_mcp.statelm.training.network import Network
+    from pensieve_mcp.statelm.training.samples import Encoded
+
+    base = tiny.base(tmp_path / "base.gguf")
+    network = Network(Gguf.open(base), rank=4, alpha=8.0, first=0, dtype=torch.float32)
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for parameter in network.trained():
+            parameter.copy_(torch.randn_like(parameter) * 0.2)
+    network.save_adapter(tmp_path / "adapter.gguf")
+    merge(base, tmp_path / "merged.gguf", tmp_path / "adapter.gguf")
+    merged = Network(Gguf.open(tmp_path / "merged.gguf"), rank=4, alpha=8.0, first=0, dtype=torch.float32)
+    batch = [Encoded(tuple(range(10, 30)), (0.0,) * 5 + (1.0,) * 15), Encoded((7, 8, 9), (0.0, 1.0, 1.0))]
+
+    assert abs(float(network.loss(batch)[0]) - float(merged.loss(batch)[0])) < 0.3  # eight bits
+    assert network.loss(batch)[1] == 17.0
+
+
+# -- evaluation --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold", "contains", "exact"),
+    [
+        ("Ada Quill", ("Ada Quill",), True, True),
+        ("The museum was founded by Ada Quill in a very cold winter.", ("Ada Quill",), True, False),
+        ("Pelham, Arvale", ("Arvale", "Pelham"), True, True),
+        ("Pelham", ("Arvale", "Pelham"), False, False),
+        ("not found", ("Ada Quill",), False, False),
+        ("The documents do not say.", ("not found",), True, True),
+        ("Ada", ("not found",), False, False),
+        ("", ("Ada",), False, False),
+    ],
+)
+def test_answers_are_scored_by_string(
+    answer: str, gold: tuple[str, ...], contains: bool, exact: bool
+) -> None:
+    assert score(answer, gold) == (contains, exact)
+
+
+def test_intervals_are_wilsons() -> None:
+    low, high = interval(14, 35)
+
+    assert (round(low, 2), round(high, 2)) == (0.26, 0.56)
+    assert interval(0, 0) == (0.0, 1.0)
+    assert interval(20, 20)[1] <= 1.0
+
+
+def test_a_small_suite_runs_and_its_table_names_every_kind(tmp_path: Path) -> None:
+    workspace, tasks = prepare(suite(1, SEED), tmp_path, SEED, paragraphs=60)
+    with workspace:
+        report = evaluate(workspace, tasks, extractive.answer, lambda task: Ours())
+
+    assert sorted(report.kinds) == sorted(KINDS)
+    assert report.all.n == len(KINDS) and report.all.finished == len(KINDS)
+    assert report.kinds["none"].exact == 1
+    assert json.loads(json.dumps(report.data()))["kinds"]["single"]["n"] == 1
+    assert all(kind in "\n".join(report.lines()) for kind in KINDS)
