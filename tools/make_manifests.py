@@ -1,4 +1,3 @@
-# ruff: noqa: T201  # a script that talks
 """Writes `manifests/`: what the hosts' plugin formats, registries and configuration files want to know about us.
 
 Version, texts and licence come from pyproject.toml, the skill from SKILL.md, the short guidance from the server's
@@ -316,7 +315,9 @@ def registry() -> dict[str, Any]:
 
 def files() -> dict[str, str | bytes]:
     """Every file of `manifests/` that is made here, and the marketplace at the top of the repository."""
+    mod = "manifests/claude-code-mod"
     return {
+        **({f"{mod}/.claude-plugin/icon.png": icon()} if mods(mod) else {}),
         ".claude-plugin/marketplace.json": as_json(
             marketplace(
                 (SERVER, "./manifests/claude-code/plugin", SENTENCE), *mods("./manifests/claude-code-mod")
@@ -344,6 +345,7 @@ def files() -> dict[str, str | bytes]:
         "manifests/claude-desktop/pyproject.toml": BUNDLE_PYPROJECT,
         "manifests/claude-desktop/src/server.py": BUNDLE_SERVER,
         "manifests/claude-desktop/icon.png": icon(),
+        "manifests/claude-desktop/.mcpbignore": "claude_desktop_config.json\n",
         "manifests/claude-desktop/claude_desktop_config.json": as_json(
             {"mcpServers": {SERVER: entry("claude-desktop", PLACEHOLDER)}}
         ),

@@ -1,4 +1,3 @@
-# ruff: noqa: T201  # a script that talks
 """Runs the hosts' and registries' own validators over `manifests/` and SKILL.md; what is not installed is said aloud.
 
 A validator that warns fails the run, since a warning that stays is read by nobody. Programs are looked for

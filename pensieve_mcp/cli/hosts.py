@@ -159,7 +159,7 @@ def _list(machine: Any, as_json: bool) -> None:
 
     rows = []
     for host in HOSTS.values():
-        found = any(machine.exists(mark) for mark in host.marks(machine))
+        found = host.found(machine)
         rows.append((host.name, host.title, "found" if found else "not found", str(host.user(machine).path)))
     if as_json:
         put_json([dict(zip(("host", "title", "state", "file"), row, strict=True)) for row in rows])

@@ -79,6 +79,12 @@ class Host:
     """What the host puts before a tool's name."""
     extra: dict[str, str] = field(default_factory=dict)
 
+    def found(self, machine: Machine) -> bool:
+        """Whether the host is installed here, or was used."""
+        return any(machine.exists(mark) for mark in self.marks(machine)) or any(
+            machine.which(program) for program in self.programs
+        )
+
     def place(self, machine: Machine, scope: Scope, project: PurePath | None) -> Place | None:
         """The file of this scope; None where the host has none."""
         if scope == "user":

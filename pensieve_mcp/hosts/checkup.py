@@ -6,7 +6,6 @@ Reads files and may ask a configured server for its version; changes nothing. `p
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -67,7 +66,6 @@ def checkup(
     version: str,
     *,
     asked: Callable[[list[str]], str] = ask_version,
-    which: Callable[[str], str | None] = shutil.which,
 ) -> list[Finding]:
     """Everything found, over all hosts, in the user's files and the project's. Never raises for what it reads."""
     findings: list[Finding] = []
@@ -75,9 +73,7 @@ def checkup(
     there: list[str] = []
     absent: list[str] = []
     for host in HOSTS.values():
-        installed = any(machine.exists(mark) for mark in host.marks(machine)) or any(
-            which(program) for program in host.programs
-        )
+        installed = host.found(machine)
         (there if installed else absent).append(host.title)
         found, broken = _entries(host, machine, project)
         findings += broken
@@ -104,7 +100,7 @@ def checkup(
         )
     for entry in entries:
         problems = [
-            *_start(entry, machine, version, asked, which),
+            *_start(entry, machine, version, asked),
             *_folders(entry, machine),
             *_limits(entry, machine),
             *_permissions(entry, machine, project),
@@ -161,7 +157,6 @@ def _start(
     machine: Machine,
     version: str,
     asked: Callable[[list[str]], str],
-    which: Callable[[str], str | None],
 ) -> Iterator[Finding]:
     length = launcher_length(entry.value)
     command = words(entry.value)[:length]
@@ -171,7 +166,7 @@ def _start(
         return
     program = command[0]
     if not machine.path(program).is_absolute():
-        found = which(program)
+        found = machine.which(program)
         if found is None:
             yield Finding(
                 title, "bad", f"{program} is not on the path", f"{_again(entry)} writes its full path."

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 import re
-import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -104,7 +103,7 @@ def host(name: str) -> Host:
     return HOSTS[key]
 
 
-def launch(executable: str, machine: Machine, which: Any, version: str) -> Launch:
+def launch(executable: str, machine: Machine, version: str) -> Launch:
     """What starts the server of this installation, with absolute paths.
 
     `executable` is the running Python. The script beside it is taken, else Python itself. From a runner's cache, which
@@ -115,7 +114,7 @@ def launch(executable: str, machine: Machine, which: Any, version: str) -> Launc
     parts = [part.lower() for part in python.parts]
     swept = any(part.startswith(("archive-v", "environments-v")) for part in parts)
     if swept or {".cache", "pipx"} <= set(parts):
-        runner = which("uvx")
+        runner = machine.which("uvx")
         if not runner:
             raise HostError(
                 f"This is a temporary installation ({executable}), and uvx is not found to start it again.",
@@ -130,7 +129,7 @@ def launch(executable: str, machine: Machine, which: Any, version: str) -> Launc
 
 def this_launch(machine: Machine) -> Launch:
     """What starts the server of the running installation. Raises HostError."""
-    return launch(sys.executable, machine, shutil.which, installed_version())
+    return launch(sys.executable, machine, installed_version())
 
 
 def plan_install(
@@ -173,7 +172,7 @@ def plan_install(
         remarks.append(host.asks)
     if scope == "project":
         remarks.append("The file holds paths of this machine; think before you share it.")
-    if not any(machine.exists(mark) for mark in host.marks(machine)) and scope == "user":
+    if scope == "user" and not host.found(machine):
         remarks.append(f"{host.title} does not seem to be installed here; the entry waits for it.")
     return Plan(host, name, tuple(changes), merged, tuple(remarks))
 

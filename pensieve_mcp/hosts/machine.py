@@ -5,6 +5,7 @@ Handed in, so that the places on Windows and macOS are tested anywhere.
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -36,6 +37,8 @@ class Machine:
     exists: Callable[[PurePath], bool] = _exists
     matching: Callable[[PurePath, str], Iterable[PurePath]] = _matching
     """The paths in a folder that match a pattern, sorted."""
+    which: Callable[[str], str | None] = shutil.which
+    """Where a program is on the path."""
 
     @classmethod
     def here(cls, environment: Mapping[str, str]) -> Machine:

@@ -32,7 +32,7 @@ class Bench:
 
     @property
     def machine(self) -> Machine:
-        return Machine("linux", self.home, self.environment)
+        return Machine("linux", self.home, self.environment, which=self.found.get)
 
     def install(self, host: str, *folders: str, **more: Any) -> Path:
         plan = installing.plan_install(
@@ -46,7 +46,7 @@ class Bench:
         path.write_text(json.dumps(data))
 
     def findings(self, project: Path | None = None) -> list[Finding]:
-        return checkup(self.machine, project, "1.0", asked=self.answer, which=self.found.get)
+        return checkup(self.machine, project, "1.0", asked=self.answer)
 
     def told(self, words: str, state: str = "", project: Path | None = None) -> Finding:
         findings = self.findings(project)

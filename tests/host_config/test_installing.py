@@ -7,6 +7,7 @@ import os
 import sys
 import tomllib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
 from typing import Any
 
@@ -28,7 +29,7 @@ NAMES = sorted(HOSTS)
 def machine(tmp_path: Path) -> Machine:
     home = tmp_path / "home"
     home.mkdir()
-    return Machine("linux", home, {})
+    return Machine("linux", home, {}, which=lambda name: None)
 
 
 def added(host: str, machine: Machine, /, *folders: str, **more: Any) -> installing.Plan:
@@ -48,6 +49,7 @@ def on(system: Any, *there: str, **environment: str) -> Machine:
         matching=lambda folder, pattern: sorted(
             path for path in paths if path.parent == folder and path.match(pattern)
         ),
+        which=lambda name: None,
     )
 
 
@@ -115,13 +117,13 @@ def test_an_opencode_file_with_comments_is_preferred() -> None:
 
 def test_the_script_beside_python_is_taken() -> None:
     machine = on("windows", "C:/v/Scripts/pensieve-mcp.exe")
-    start = installing.launch("C:\\v\\Scripts\\python.exe", machine, lambda name: None, "1.0")
+    start = installing.launch("C:\\v\\Scripts\\python.exe", machine, "1.0")
 
     assert start == Launch("C:\\v\\Scripts\\pensieve-mcp.exe")
 
 
 def test_without_a_script_python_itself_is_taken() -> None:
-    start = installing.launch("/v w/bin/python", on("linux"), lambda name: None, "1.0")
+    start = installing.launch("/v w/bin/python", on("linux"), "1.0")
 
     assert start == Launch("/v w/bin/python", ("-m", "pensieve_mcp.server"))
     assert launcher_length({"command": start.command, "args": [*start.arguments, "/x"]}) == 3
@@ -130,11 +132,11 @@ def test_without_a_script_python_itself_is_taken() -> None:
 def test_a_runners_cache_is_not_written_down() -> None:
     """It may be swept any day; the runner is written with the version pinned."""
     swept = "/home/ada/.cache/uv/archive-v0/3xK/bin/python"
-    start = installing.launch(swept, on("linux"), lambda name: f"/usr/bin/{name}", "1.0")
+    start = installing.launch(swept, replace(on("linux"), which=lambda name: f"/usr/bin/{name}"), "1.0")
 
     assert start == Launch("/usr/bin/uvx", ("--from", "pensieve-statelm==1.0", "pensieve-mcp"))
     with pytest.raises(HostError, match="temporary"):
-        installing.launch(swept, on("linux"), lambda name: None, "1.0")
+        installing.launch(swept, on("linux"), "1.0")
 
 
 @pytest.mark.parametrize(
