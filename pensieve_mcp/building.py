@@ -841,7 +841,7 @@ def _keep_below(changes: Changes, under: Sequence[str]) -> None:
         changes.kept[key] = changes.removed.pop(key)
 
 
-def _counts(told: BuildProgress) -> dict[str, int]:
+def _counts(told: BuildProgress) -> dict[str, Any]:
     return {"documents_done": told.documents_done, "documents_total": told.documents_total}
 
 

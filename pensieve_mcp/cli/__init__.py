@@ -57,7 +57,9 @@ def _run(arguments: Sequence[str] | None) -> int:
     except click.ClickException as failed:
         failed.show()
         return FAILED
-    except (click.Abort, KeyboardInterrupt):
+    except (click.Abort, KeyboardInterrupt) as ended:
+        if not any(isinstance(e, KeyboardInterrupt) for e in (ended, ended.__context__)):
+            return _not_confirmed(nobody=isinstance(ended.__context__, EOFError))
         _talk("Interrupted; what was finished is kept.")
         return INTERRUPTED
     except PensieveError as error:
@@ -77,6 +79,15 @@ def _run(arguments: Sequence[str] | None) -> int:
         _talk(f"pensieve: {type(error).__name__}: {' '.join(str(error).split())[:400]}")
         _talk("  This is a fault of ours. PENSIEVE_DEBUG=1 shows where it happened.")
         return FAILED
+
+
+def _not_confirmed(*, nobody: bool) -> int:
+    """A question was answered with no, or there was nobody to answer it."""
+    if nobody:
+        _talk("\nThere was no answer, so nothing was done. To do it without being asked use --yes.")
+        return USAGE
+    _talk("Nothing was done.")
+    return FAILED
 
 
 def _talk(text: str) -> None:

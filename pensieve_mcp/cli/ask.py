@@ -78,7 +78,7 @@ def ask(
     choice = asking.choice_from(
         shell.environment, backend=backend or "", model=model, url=url, temperature=temperature
     )
-    with shell.open(*paths) as workspace:
+    with shell.open(*paths, making=True) as workspace:
         build(workspace)
         asked = asking.ask(
             workspace,

@@ -58,7 +58,7 @@ def search(
         raise click.UsageError("The query is empty.")
     with shell.open() as workspace:
         if scope == "documents":
-            data = _documents(workspace, queries, mode, under, limit)
+            data = _documents(workspace, queries, mode, (under,) if under else shell.under, limit)
         elif scope == "notes":
             data = _notes(workspace, queries, limit)
         else:
@@ -75,12 +75,12 @@ def search(
 
 
 def _documents(
-    workspace: Workspace, queries: list[str], mode: Any, under: str | None, limit: int
+    workspace: Workspace, queries: list[str], mode: Any, under: tuple[str, ...], limit: int
 ) -> dict[str, Any]:
     found = workspace.search(
         queries,
         mode=mode,
-        under=(document_path(workspace, under),) if under else (),
+        under=tuple(document_path(workspace, path) for path in under),
         passages=limit * PASSAGES_PER_HIT,
         chunk_set=workspace.default_chunk_set,
     )

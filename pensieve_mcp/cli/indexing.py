@@ -7,17 +7,19 @@ import mimetypes
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
 from pensieve_mcp.cli.output import bar, put, put_json, put_table, say
 from pensieve_mcp.cli.shell import Shell, command_options, json_option
 from pensieve_mcp.cli.translating import for_person
+from pensieve_mcp.corpus.types import SkipReason
 from pensieve_mcp.errors import WorkspaceError
 from pensieve_mcp.spellbook.wording import count
 
 if TYPE_CHECKING:
+    from pensieve_mcp.corpus.explaining import Explanation
     from pensieve_mcp.corpus.types import BuildProgress, Skipped
     from pensieve_mcp.workspace import Workspace
 
@@ -35,7 +37,7 @@ def index(shell: Shell, paths: tuple[str, ...], as_json: bool) -> None:
     Each PATH is a folder or a file. Without PATH the current workspace is brought up to date. Unchanged files cost
     only a look; an interrupted run goes on where it was. Nothing is written into the folders.
     """
-    with shell.open(*paths) as workspace:
+    with shell.open(*paths, making=True) as workspace:
         progress = build(workspace)
         data = overview(workspace, progress)
         if as_json:
@@ -111,12 +113,14 @@ def _short_type(media_type: str) -> str:
     return known.lstrip(".") if known else media_type.rsplit("/", 1)[-1].removeprefix("x-")
 
 
-def say_what_is_missing(workspace: Workspace, data: dict[str, Any]) -> None:
-    """What was skipped is said, and an empty result is never left without its reason."""
+def say_what_is_missing(workspace: Workspace, data: dict[str, Any], *, kept: bool = True) -> None:
+    """What was skipped is said, and an empty result is never left without its reason. `kept`: the workspace is there
+    afterwards, so that it can be asked."""
     if data["skipped"]:
         ranked = sorted(data["skipped"].items(), key=lambda item: -item[1])
         words = ", ".join(f"{reason} {number:,}" for reason, number in ranked[:MAX_SHOWN_REASONS])
-        say(f"Skipped {sum(data['skipped'].values()):,}: {words}. `pensieve skipped` lists them.")
+        how = " `pensieve skipped` lists them." if kept else ""
+        say(f"Skipped {sum(data['skipped'].values()):,}: {words}.{how}")
     for warning in data["warnings"]:
         say(for_person(warning))
     if not data["documents"] and not data["warnings"] and data["state"] not in ("stale", "failed"):
@@ -147,14 +151,15 @@ def status(shell: Shell, as_json: bool) -> None:
 
 
 @click.command()
-@click.option("--reason", metavar="REASON", help="Only those skipped for this reason.")
+@click.option("--reason", type=click.Choice(get_args(SkipReason)), help="Only those skipped for this reason.")
 @click.option("--under", metavar="PATH", help="Only below this path.")
 @json_option
 @command_options
 def skipped(shell: Shell, reason: str | None, under: str | None, as_json: bool) -> None:
     """Every file that was not read, with the reason."""
     with shell.open() as workspace:
-        found = list(_all_skipped(workspace, workspace.prefix(under) if under else (), reason))
+        below = workspace.prefix(*((under,) if under else shell.under))
+        found = list(_all_skipped(workspace, below, reason))
         if as_json:
             put_json(
                 [{"path": s.path, "reason": s.reason, "detail": s.detail, "folder": s.folder} for s in found]
@@ -185,8 +190,25 @@ def explain(shell: Shell, path: str, as_json: bool) -> None:
         given = Path(path).expanduser()
         absolute = str(given.absolute()) if given.exists() or given.is_symlink() else path
         told = explain_path(workspace.roots, workspace.rules, absolute)
+        if told.taken:
+            told = _what_came_of_it(workspace, told)
         if as_json:
             put_json({**dataclasses.asdict(told), "rule": str(told.rule) if told.rule else None})
             return
         words = "in" if told.taken else f"out ({told.reason})"
         put(f"{told.path}: {words}: {told.detail}")
+
+
+def _what_came_of_it(workspace: Workspace, told: Explanation) -> Explanation:
+    """What the rules let in was read, could not be read, or was not met yet; a folder is in."""
+    page, _ = workspace.corpus.skipped((told.path,), limit=1)
+    if page and page[0].path == told.path:
+        why = f"{page[0].detail}; " if page[0].detail else ""
+        return dataclasses.replace(
+            told, taken=False, reason=page[0].reason, detail=f"{why}{told.detail}, but it could not be read"
+        )
+    if workspace.is_document(told.path):
+        return dataclasses.replace(told, detail=f"{told.detail}; it is indexed")
+    if not workspace.corpus.has_under(told.path):
+        return dataclasses.replace(told, detail=f"{told.detail}; not read yet, run pensieve index")
+    return told

@@ -67,6 +67,9 @@ class Shell:
         self.folders: tuple[str, ...] = ()
         self.state: str | None = None
         self.settings: dict[str, str] = {}
+        self.under: tuple[
+            str, ...
+        ] = ()  # folders that were named and lie inside the workspace that was opened
 
     def take(self, options: dict[str, Any]) -> None:
         """Take the workspace options out of a command's options."""
@@ -81,17 +84,22 @@ class Shell:
                 )
             self.settings[name.strip().replace("-", "_")] = value
 
-    def open(self, *paths: str, builder: Builder = "inline") -> Workspace:
+    def open(self, *paths: str, builder: Builder = "inline", making: bool = False) -> Workspace:
         """Open the workspace that is meant. Says on stderr which one, where that was a guess.
 
+        Only a command that indexes (`making`, or with `paths` of its own) makes one; others open what there is.
         Raises WorkspaceError when none can be meant.
         """
         from pensieve_mcp.workspace import Workspace
 
         folders: Sequence[str] = paths or self.folders
         name = self.name
+        if folders and not paths and not making:
+            return self._open_known(folders, builder)
         if not folders and name is None and self.state is None:
             name = self._guess().name
+        if folders and name is None and self.state is None:
+            self._tell_of_one_around(folders)
         return Workspace.open(
             folders,
             name=name,
@@ -100,6 +108,50 @@ class Shell:
             arguments=self.settings,
             builder=builder,
         )
+
+    def _open_known(self, folders: Sequence[str], builder: Builder) -> Workspace:
+        """The workspace over these folders, or the one they lie in; never a new one."""
+        from pensieve_mcp.workspace import WORKSPACE_FILE, Workspace, known_workspace, workspace_around
+
+        state, name = self.state, self.name
+        if name is None and state is None:
+            info = known_workspace(folders, self.environment) or workspace_around(folders, self.environment)
+            state = str(info.state) if info else None
+        elif state is not None and not (Path(state).expanduser() / WORKSPACE_FILE).is_file():
+            state = None
+        if name is None and state is None:
+            named = " ".join(folders)
+            option = f"--state {self.state} " if self.state else ""
+            raise WorkspaceError(
+                f"{named} is not indexed yet.",
+                hint=f"Run: pensieve {option}index {named}",
+                slug="not_indexed",
+            )
+        workspace = Workspace.open(
+            name=name,
+            state=state,
+            environment=self.environment,
+            arguments=self.settings,
+            builder=builder,
+        )
+        tops = {Path(root.folder).resolve() for root in workspace.roots}
+        if {Path(folder).expanduser().resolve() for folder in folders} != tops:
+            say(f"Workspace {workspace.name} ({', '.join(root.folder for root in workspace.roots)}).")
+            self.under = tuple(folders)
+        return workspace
+
+    def _tell_of_one_around(self, folders: Sequence[str]) -> None:
+        """Before a workspace is made inside the folders of another: that this may not be what was meant."""
+        from pensieve_mcp.workspace import known_workspace, workspace_around
+
+        if known_workspace(folders, self.environment) is None:
+            around = workspace_around(folders, self.environment)
+            if around is not None:
+                say(
+                    f"{', '.join(folders)} lies inside the workspace {around.name}, which may hold it already; this "
+                    f"makes another one. To search only there: pensieve --workspace {around.name} search WORDS "
+                    f"--under {folders[0]}"
+                )
 
     def _guess(self) -> WorkspaceInfo:
         from pensieve_mcp.workspace import list_workspaces

@@ -41,6 +41,7 @@ SMALL = {"window_tokens": 8_000, "reserve_tokens": 500, "chunk_tokens": 800}
 MAX_QUOTE_CHARS = 480
 MAX_QUOTE_SENTENCES = 5
 QUOTES_IN_ANSWER = 3
+CHUNK_HANDLE = re.compile(r"c\d+(–c\d+)?")
 NAME = re.compile(r"\b(?:[A-Z][a-z]+ ){1,2}[A-Z][a-z]+\b")
 STOP = frozenset(
     re.findall(
@@ -99,7 +100,7 @@ def try_it(
         said = (lambda text: None) if as_json else put
         data = overview(workspace, build(workspace))
         said(sentence(data))
-        say_what_is_missing(workspace, data)
+        say_what_is_missing(workspace, data, kept=False)
         # This host holds its own prompt, so that what it deletes is really gone from it.
         host = ScriptedHost(
             workspace.episode("try", host="scripted", sees="conversation", physical="yes"), reads, said
@@ -150,7 +151,12 @@ def _report(summary: dict[str, Any], curve: Sequence[str]) -> None:
     put(
         f"Read {told['read_tokens']} tokens of a library of {told['library_tokens']}; said {told['said_tokens']} in "
         f"{told['casts']} calls. Freed {told['freed_tokens']}, so that never more than {told['peak_tokens']} stood in "
-        f"a window of {told['window_tokens']}. Noted {len(summary['notes'])}: {', '.join(summary['notes'])}."
+        f"a window of {told['window_tokens']}. "
+        + (
+            f"Noted {len(summary['notes'])}: {', '.join(summary['notes'])}."
+            if summary["notes"]
+            else "Noted nothing."
+        )
     )
     for answer in summary["answers"]:
         put("")
@@ -161,7 +167,7 @@ def _report(summary: dict[str, Any], curve: Sequence[str]) -> None:
             for line in textwrap.wrap(f"“{quote}”", min(width(), 100) - 4):
                 put(f"  {line}")
             place = f"{citation['path']} {citation['locator']}".strip()
-            put(dim(f"  [{citation['citation']}] {place}: {citation['state']}"))
+            put(dim(f"  {place}: {citation['state']}"))
     put("")
     put(
         "No model took part: a script chose the sentences. In a host such as Claude Code or Codex a model does, and "
@@ -245,7 +251,7 @@ class ScriptedHost:
                 found.append(quote)
                 self.cast(
                     "note",
-                    key=_key(keyword, chunk_id),
+                    key=_key(keyword, len(seen)),
                     summary=quote.text[:100],
                     content=quote.text,
                     evidence=[{"chunk_id": chunk_id, "quote": text}],
@@ -262,15 +268,16 @@ class ScriptedHost:
 def _short(spell: str, answer: CastResult) -> str:
     """What a step did, from its own handle line and first sentence."""
     head, _, rest = answer.text.partition("\n")
-    facts = [part for part in head.split(" · ")[:-2] if part]
+    # its chunk ids mean nothing once the trial is over
+    facts = [part for part in head.split(" · ")[:-2] if part and not CHUNK_HANDLE.fullmatch(part)]
     if spell in ("searchEngine", "deleteContext", "note"):
         facts.append(textwrap.shorten(rest.split("\n", 1)[0], 80, placeholder=" …"))
     return " · ".join(facts)
 
 
-def _key(question: str, chunk_id: int) -> str:
+def _key(question: str, number: int) -> str:
     words = [word for word in re.findall(r"\w+", question.lower()) if word not in STOP]
-    return "-".join([*words[:3], f"c{chunk_id}"])
+    return "-".join([*words[:3], str(number)])
 
 
 def best_quote(question: str, text: str) -> tuple[str, float]:

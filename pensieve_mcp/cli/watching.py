@@ -34,7 +34,7 @@ def watch(
     shell: Shell, paths: tuple[str, ...], seconds: float | None, rounds: int | None, as_json: bool
 ) -> None:
     """Keep the index current until interrupted. With --json one line for each run that found a change."""
-    with shell.open(*paths) as workspace:
+    with shell.open(*paths, making=True) as workspace:
         stop = threading.Event()
         before: tuple[object, ...] = ()
         for number, _ in enumerate(_turns(workspace, seconds, stop), 1):

@@ -58,6 +58,22 @@ class Options:
         """Whether there is anything to open."""
         return bool(self.folders or self.workspace)
 
+    def problems(self) -> list[WorkspaceError]:
+        """What will keep every call from being answered, as far as a look at the folders shows."""
+        if not self.given and not self.state:
+            return [self.no_folder()]
+        if all(Path(path).expanduser().exists() for path in self.folders):
+            return []
+        from pensieve_mcp.workspace import existing
+
+        found = []
+        for path in self.folders:
+            try:
+                existing(path)
+            except WorkspaceError as error:
+                found.append(error)
+        return found
+
     def no_folder(self) -> WorkspaceError:
         """What every call answers while there is no folder."""
         return WorkspaceError(

@@ -36,6 +36,9 @@ def run(argv: Sequence[str] | None) -> int:
     except PensieveError as error:
         sys.stderr.write(f"pensieve-mcp: {error}\n")
         return 2
+    for problem in options.problems():
+        # a host shows this in its log, a person sees it at once; a model is told by every call
+        sys.stderr.write(f"pensieve-mcp: {problem}\n  The server goes on and tells this to every call.\n")
     surface, lifeline = _assemble(options, environment)
     lifeline.heed_signals()
     if options.http is None:

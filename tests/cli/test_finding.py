@@ -196,7 +196,7 @@ def test_an_unknown_flag_or_command_is_wrong_usage(pensieve: Pensieve) -> None:
 
 
 def test_an_unknown_setting_is_refused_with_a_near_name(pensieve: Pensieve, documents: Path) -> None:
-    said = pensieve("--set", "window_token=5000", "--folder", documents, "status")
+    said = pensieve("--set", "window_token=5000", "index", documents)
 
     assert said.code == 1
     assert "window_tokens" in said.err

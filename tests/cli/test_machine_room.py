@@ -184,14 +184,14 @@ def test_an_unforeseen_error_is_one_line_and_a_traceback_on_request(
 
     monkeypatch.setattr(pensieve_mcp.workspace.Workspace, "open", fail)
 
-    said = pensieve("status", "--folder", documents)
+    said = pensieve("index", documents)
     assert said.code == 1
     assert "RuntimeError: the roof fell in" in said.err
     assert "Traceback" not in said.err
 
     monkeypatch.setenv("PENSIEVE_DEBUG", "1")
     with pytest.raises(RuntimeError):
-        pensieve("status", "--folder", documents)
+        pensieve("index", documents)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="a closed pipe looks otherwise on Windows")

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
-import pytest
 
 from pensieve_mcp.spellbook.casting import cast
 from pensieve_mcp.workspace import Workspace
 
-SPELLS = re.compile(
-    r"(?<!cast )\b(?:searchEngine|readChunk|buildIndex|analyzeText|checkBudget|updateNote|readNote|deleteContext|restoreContext)\b"
-)
+_NAMES = "searchEngine readChunk buildIndex analyzeText checkBudget updateNote readNote deleteContext restoreContext"
+SPELLS = re.compile(rf"(?<!cast )\b(?:{_NAMES.replace(' ', '|')})\b")
 
 
 def opened(documents: Path) -> Workspace:
@@ -106,3 +106,97 @@ def test_every_spell_has_its_command():
         assert not SPELLS.search(for_person(f"Call {name} to go on, or {name}(x=1)."))
     assert for_person("Call buildIndex to go on.") == "Run pensieve index to go on."
     assert for_person("call searchEngine") == "run pensieve search"
+
+
+# -- 5: why a file is not there ---------------------------------------------------------------------------------
+
+
+def test_explain_knows_what_was_skipped_at_reading(pensieve, documents):
+    (documents / "nothing.md").write_text("")
+    assert pensieve("index", documents).code == 0
+    (documents / "new.md").write_text("Just written.")
+
+    for name, reason in (("picture.bin", "binary"), ("nothing.md", "empty")):
+        told = pensieve("explain", documents / name)
+        assert f"out ({reason})" in told.out and "no rule hides it" in told.out
+        data = pensieve("explain", documents / name, "--json").data
+        assert (data["taken"], data["reason"]) == (False, reason)
+    assert "in:" in pensieve("explain", documents / "lease.md").out
+    assert "not read yet" in pensieve("explain", documents / "new.md").out
+
+
+# -- 6: the server over a folder that is not there --------------------------------------------------------------
+
+
+def test_a_server_without_its_folder_says_so_to_whoever_started_it(home, tmp_path):
+    for arguments in ([str(tmp_path / "nosuch")], []):
+        done = subprocess.run(
+            [sys.executable, "-m", "pensieve_mcp.server", *arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            timeout=120,
+        )
+        assert done.stdout == ""
+        wanted = f"There is no folder or file {tmp_path / 'nosuch'}." if arguments else "given no folder"
+        assert wanted in done.stderr and "goes on" in done.stderr
+
+
+# -- 7: workspaces that nobody asked for ------------------------------------------------------------------------
+
+
+def test_looking_at_a_folder_makes_no_workspace(pensieve, documents, home, tmp_path):
+    said = pensieve("--folder", documents, "search", "rent")
+    assert said.code == 1 and "not indexed yet" in said.err and f"pensieve index {documents}" in said.err
+    assert pensieve("status", "--state", tmp_path / "state", "--folder", documents).code == 1
+    assert pensieve("workspace", "list", "--json").data == [] and not (tmp_path / "state").exists()
+
+
+def test_a_folder_inside_a_workspace_is_searched_in_that_workspace(pensieve, documents):
+    (documents / "more").mkdir()
+    (documents / "more" / "rent.txt").write_text("The rent of the barn is one florin.")
+    assert pensieve("index", documents).code == 0
+
+    said = pensieve("--folder", documents / "more", "search", "rent", "--json")
+    assert [hit["path"] for hit in said.data["hits"]] == ["documents/more/rent.txt"]
+    assert len(pensieve("workspace", "list", "--json").data) == 1
+
+
+def test_a_workspace_inside_another_is_noted(pensieve, documents):
+    (documents / "more").mkdir()
+    (documents / "more" / "rent.txt").write_text("The rent of the barn is one florin.")
+    assert pensieve("index", documents).code == 0
+
+    said = pensieve("index", documents / "more")
+    assert said.code == 0 and "lies inside the workspace" in said.err and "--under" in said.err
+    assert "lies inside" not in pensieve("index", documents / "more").err, "once is enough"
+
+
+# -- 13: the trial's ids ----------------------------------------------------------------------------------------
+
+
+def test_a_trial_over_a_folder_prints_no_ids_that_mean_another_text_later(pensieve, documents):
+    said = pensieve("try", documents, "-q", "How is notice given?")
+    assert said.code == 0
+    assert not re.search(r"\bc\d+\b", said.out), said.out
+    assert "documents/lease.md" in said.out
+    assert "`pensieve skipped` lists them" not in said.err
+
+
+# -- 14, 16: wrong usage says what would be right ----------------------------------------------------------------
+
+
+def test_an_unknown_reason_is_wrong_usage(pensieve, documents):
+    assert pensieve("index", documents).code == 0
+    said = pensieve("skipped", "--reason", "nonsense")
+    assert said.code == 2 and "binary" in said.err and "no_text" in said.err
+    assert "picture.bin" in pensieve("skipped", "--reason", "binary").out
+
+
+def test_a_question_nobody_can_answer_names_the_option(pensieve, documents):
+    assert pensieve("index", documents).code == 0
+    for stdin, code in (("", 2), ("n\n", 1)):
+        said = pensieve("purge", "--older-than", "0", stdin=stdin)
+        assert said.code == code and "Interrupted" not in said.err
+        assert ("--yes" in said.err) == (code == 2)
