@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, Literal
 
@@ -77,7 +77,8 @@ class Host:
     """What makes the host see the change."""
     prefix: str = ""
     """What the host puts before a tool's name."""
-    extra: dict[str, str] = field(default_factory=dict)
+    shared: str = ""
+    """What the person should know about a project's file."""
 
     def found(self, machine: Machine) -> bool:
         """Whether the host is installed here, or was used."""
@@ -206,6 +207,7 @@ HOSTS: dict[str, Host] = {
             own_folder="",
             expands=r"\$\{",
             rule=_claude_rule,
+            shared="Claude Code asks once whether the project's servers may start.",
             again="Start Claude Code anew; /mcp shows the server.",
             prefix="mcp__{server}__",
         ),
@@ -219,6 +221,7 @@ HOSTS: dict[str, Host] = {
             marks=lambda machine: (machine.folder("CODEX_HOME", ".codex"),),
             programs=("codex",),
             own_folder="",  # 12,000 bytes with a model outside its catalogue: the default
+            shared="Codex reads it in projects that it trusts.",
             again="Start Codex anew.",
             prefix="mcp__{server}__",
         ),

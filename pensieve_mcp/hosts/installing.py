@@ -172,6 +172,8 @@ def plan_install(
         remarks.append(host.asks)
     if scope == "project":
         remarks.append("The file holds paths of this machine; think before you share it.")
+        if host.shared:
+            remarks.append(host.shared)
     if scope == "user" and not host.found(machine):
         remarks.append(f"{host.title} does not seem to be installed here; the entry waits for it.")
     return Plan(host, name, tuple(changes), merged, tuple(remarks))
