@@ -17,6 +17,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "search": ("finding", "search"),
     "read": ("finding", "read"),
     "note": ("noting", "note"),
+    "handoff": ("handing", "handoff"),
     "status": ("indexing", "status"),
     "skipped": ("indexing", "skipped"),
     "explain": ("indexing", "explain"),

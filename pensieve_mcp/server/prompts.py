@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pensieve_mcp.errors import Miscast
 from pensieve_mcp.server.episodes import Episodes
 from pensieve_mcp.server.opening import Opening
-from pensieve_mcp.server.resources import plan_lines
+from pensieve_mcp.spellbook.handoff import as_text, gather
 from pensieve_mcp.spellbook.wording import bytes_of, listing, one_line
 
 _NOTES_BYTES = 6_000
@@ -64,15 +64,14 @@ _ONE_WORD = """
 (A host may hand on only the first word. If the user's command says more, all of that is the question.)"""
 """Claude Code splits a command's arguments at spaces and drops what is left over; the model sees them all."""
 
-_HANDOFF = """Write a handover for whoever continues this work in a fresh conversation.
+_HANDOFF = """Hand this work over to whoever continues it in a fresh conversation.
 
-{plan}
+{record}
 
-{notes}
-
-Keep these parts, each short: goal; constraints; observations, each with its source (a chunk such as c48, or \
-a note's key); hypotheses not yet confirmed; what is still running; the next step; what is unknown. First \
-note whatever is in mind but in no note yet, then call plan so that goal, steps and next are current."""
+That record was made by rule and is what will be handed over. Bring it up to date: note whatever is in mind but \
+in no note yet, each with its source; call plan so that goal, constraints, steps and next are current; and write what \
+no rule can see (hypotheses, dead ends, what is unknown) in a few lines into the note `handoff`. Then say in one \
+sentence that it is done."""
 
 _REVIEW = """Go through the notebook.
 
@@ -116,10 +115,9 @@ class Prompts:
             return card, _ANSWER.format(question=question, more=more, notes=notes)
         if name == "handoff":
             episode = self._episodes.current(session)
-            plan = listing(plan_lines(episode)) if episode is not None else ""
-            return card, _HANDOFF.format(
-                plan=f"The plan:\n{plan}" if plan else "There is no plan yet.", notes=notes
-            )
+            if episode is None:
+                return card, _HANDOFF.format(record=f"No tool was called in this conversation yet.\n{notes}")
+            return card, _HANDOFF.format(record=as_text(gather(episode)))
         return card, _REVIEW.format(notes=notes)
 
     def _notes(self) -> str:

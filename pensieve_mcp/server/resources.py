@@ -14,9 +14,11 @@ from urllib.parse import quote, unquote
 
 from pensieve_mcp.budget import heaviest
 from pensieve_mcp.errors import Miscast, PensieveError
+from pensieve_mcp.evidence import check_note
 from pensieve_mcp.handles import parse_chunk_id
 from pensieve_mcp.server.episodes import Episodes
 from pensieve_mcp.server.opening import Opening
+from pensieve_mcp.spellbook.handoff import as_text, gather
 from pensieve_mcp.spellbook.wording import bytes_of, count, cut_to_bytes, listing, one_line
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ SCHEME = "pensieve://"
 NOTES = "pensieve://notes"
 DOCUMENTS = "pensieve://documents"
 EPISODE = "pensieve://episode"
+HANDOFF = "pensieve://handoff"
 NOTES_PER_PAGE = 100
 MOST_COMPLETIONS = 100  # the protocol's limit
 MOST_LOOKED_AT = 5_000  # notes looked through for a completion
@@ -54,6 +57,9 @@ STATIC = (
     Listed(NOTES, "notes", "Keys and summaries of all notes."),
     Listed(DOCUMENTS, "documents", "The documents with their sizes in tokens."),
     Listed(EPISODE, "episode", "This conversation: budget, plan, heaviest messages."),
+    Listed(
+        HANDOFF, "handoff", "For whoever goes on: goal, findings with sources, pending, unknown, next step."
+    ),
 )
 TEMPLATES = (
     Template("pensieve://notes/{key}", "note", "One note with its evidence; the key is percent-encoded."),
@@ -63,6 +69,9 @@ EPISODE_TEMPLATE = Template(
     "pensieve://episode/{episode}",
     "episode by handle",
     "A conversation by the handle that its first result told.",
+)
+HANDOFF_TEMPLATE = Template(
+    "pensieve://handoff/{episode}", "handoff by handle", "The handover of a conversation by its handle."
 )
 
 
@@ -80,7 +89,7 @@ class Resources:
         self._explicit = explicit
 
     def templates(self) -> tuple[Template, ...]:
-        return (*TEMPLATES, EPISODE_TEMPLATE) if self._explicit else TEMPLATES
+        return (*TEMPLATES, EPISODE_TEMPLATE, HANDOFF_TEMPLATE) if self._explicit else TEMPLATES
 
     def listed(self, cursor: str | None) -> tuple[list[Listed], str | None]:
         """One page: the fixed ones first, then a line for each note, and the cursor of the next page."""
@@ -109,10 +118,12 @@ class Resources:
             if kind == "documents" and not rest:
                 return self._documents()
             if kind == "episode":
-                return self._episode(unquote(rest), session)
+                return episode_text(self._found(unquote(rest), session))
+            if kind == "handoff":
+                return as_text(gather(self._found(unquote(rest), session)))
         raise Miscast(
             f"There is no resource {uri[:200]!r}.",
-            hint=f"There are {NOTES}, {DOCUMENTS}, {EPISODE}, pensieve://notes/KEY and pensieve://chunks/ID.",
+            hint=f"There are {NOTES}, {DOCUMENTS}, {EPISODE}, {HANDOFF}, pensieve://notes/KEY and pensieve://chunks/ID.",
             slug="no_such_resource",
         )
 
@@ -156,7 +167,8 @@ class Resources:
                 return listing(lines) or "No notes yet."
 
     def _note(self, key: str) -> str:
-        return note_text(self._opening.workspace().notebook.read(key))
+        workspace = self._opening.workspace()
+        return note_text(check_note(workspace, workspace.notebook.read(key)))
 
     def _chunk(self, chunk_id: str) -> str:
         workspace = self._opening.workspace()
@@ -198,7 +210,7 @@ class Resources:
             lines.append("More: analyzeText lists all, page by page.")
         return listing(lines)
 
-    def _episode(self, handle: str, session: str) -> str:
+    def _found(self, handle: str, session: str) -> Episode:
         episode = self._episodes.by_handle(handle) if handle else self._episodes.current(session)
         if episode is None:
             raise Miscast(
@@ -210,18 +222,23 @@ class Resources:
                 else f"Read {EPISODE_TEMPLATE.uri_template} with the handle that the first result told.",
                 slug="no_episode",
             )
-        return episode_text(episode)
+        return episode
 
 
 def note_text(note: Note) -> str:
     """A whole note for a reader: key, summary, content, evidence with its state."""
-    lines = [f"{note.key} · revision {note.revision}", note.summary, "", note.content]
+    lines = [f"{note.key} · revision {note.revision}"]
+    if note.status != "active":
+        lines.append(f"{note.status.capitalize()}: {note.reason}".rstrip(": "))
+    lines += [note.summary, "", note.content]
     for item in note.evidence:
         where = " ".join(
             part for part in (f"c{item.chunk_id}" if item.chunk_id else "", item.path, item.locator) if part
         )
         lines.append(
-            f"Evidence {item.state}: {where}" + (f" “{one_line(item.quote, 300)}”" if item.quote else "")
+            f"Evidence {item.state}: {where}"
+            + (f" “{one_line(item.quote, 300)}”" if item.quote else "")
+            + (f" ({item.detail})" if item.detail and item.state not in ("ok", "unchecked") else "")
         )
     if note.links:
         lines.append("Links: " + ", ".join(note.links))

@@ -56,7 +56,7 @@ async def test_many_notes_are_listed_page_by_page(serve: Serve) -> None:
 
     names = [resource.name for page in (first, second) for resource in page.resources]
     assert second.next_cursor is None
-    assert names == ["notes", "documents", "episode", *(f"n{number:03}" for number in range(120))]
+    assert names == ["notes", "documents", "episode", "handoff", *(f"n{number:03}" for number in range(120))]
 
 
 async def test_keys_of_notes_are_completed_as_the_address_needs_them(serve: Serve) -> None:
@@ -84,6 +84,7 @@ async def test_templates_name_what_can_be_filled_in(serve: Serve) -> None:
     assert [template.uri_template for template in explicit] == [
         *(t.uri_template for t in templates),
         "pensieve://episode/{episode}",
+        "pensieve://handoff/{episode}",
     ]
 
 
@@ -151,3 +152,12 @@ async def test_instructions_name_the_folders_and_stay_short(serve: Serve) -> Non
     alone = newer[:250]
     assert "archive" in alone and "searchEngine" in alone
     assert newer.splitlines()[0] in alone
+
+
+async def test_the_handoff_is_a_resource(serve: Serve) -> None:
+    async with Client(serve().server) as client:
+        await client.call_tool("plan", {"goal": "find the oil", "constraints": ["by Friday"]})
+        await client.call_tool("note", {"key": "oil", "summary": "412 barrels", "content": "c"})
+        text = (await client.read_resource("pensieve://handoff")).contents[0].text
+
+    assert "Goal: find the oil" in text and "Constraint: by Friday" in text and "oil: 412 barrels" in text
