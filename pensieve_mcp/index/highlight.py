@@ -1,5 +1,8 @@
 """Where a passage answers: up to three short stretches of it. Pure: text and folded terms in, spans out.
 
+A passage found by its words shows where they stand; one found by meaning shows the stretch that means it, which
+is the one whose vector was nearest: `stretches` cuts for the third tier of vectors and for what is shown alike.
+
 Terms are what the index searched by (stems, character pairs, words with signs), so a word is met by its
 beginning, and unspaced scripts by substring. Spans are code points of the passage as given.
 """
@@ -48,17 +51,50 @@ def highlights(
     met = find(text, terms)
     if not met:
         return lead(text, longest=longest)
-    windows = [window for window in _windows(text, longest, met) if any(_inside(window, one) for one in met)]
-    chosen: list[tuple[int, int]] = []
-    covered: set[str] = set()
+    chosen = _chosen(_windows(text, longest, met), met, [], limit)
+    return tuple(_made(text, window, met) for window in sorted(chosen))
+
+
+def _chosen(
+    windows: list[tuple[int, int]], met: Sequence[_Met], chosen: list[tuple[int, int]], limit: int
+) -> list[tuple[int, int]]:
+    """`chosen` and, up to `limit`, those apart from it that hold most terms it does not hold yet."""
+    windows = [window for window in windows if any(_inside(window, one) for one in met)]
+    windows = [window for window in windows if all(_apart(window, other) for other in chosen)]
+    covered = {one.term for one in met if any(_inside(window, one) for window in chosen)}
     while windows and len(chosen) < limit:
         best = max(windows, key=lambda window: (_gain(window, met, covered), -window[0]))
         if chosen and _gain(best, met, covered) <= 0.5:
             break
-        chosen.append(best)
+        chosen = [*chosen, best]
         covered |= {one.term for one in met if _inside(best, one)}
-        windows = [window for window in windows if window[1] <= best[0] or window[0] >= best[1]]
-    return tuple(_made(text, window, met) for window in sorted(chosen))
+        windows = [window for window in windows if _apart(window, best)]
+    return chosen
+
+
+def _apart(window: tuple[int, int], other: tuple[int, int]) -> bool:
+    return window[1] <= other[0] or window[0] >= other[1]
+
+
+def stretches(text: str) -> tuple[tuple[int, int], ...]:
+    """The spans that have a vector of their own in the third tier, in reading order: sentences, short ones joined
+    and long ones cut. Stored vectors are told apart by their place in this order, so another cut means other vectors.
+    """
+    return tuple(_windows(text, LONGEST, ()))
+
+
+def shown(text: str, terms: Sequence[str], stretch: int = 0, *, limit: int = 3) -> tuple[Highlight, ...]:
+    """What a reader sees of a passage, the most telling first: the stretch (counted from 1) that was nearest in
+    meaning, then stretches with words of the question that it lacks, unless the passage holds but one such word,
+    which is chance. Without a stretch: `highlights`."""
+    spans = stretches(text) if stretch else ()
+    if not 0 < stretch <= len(spans):
+        return highlights(text, terms, limit=limit)
+    met = find(text, terms)
+    chosen = [spans[stretch - 1]]
+    if len({one.term for one in met}) > 1:
+        chosen = _chosen(_windows(text, LONGEST, met), met, chosen, limit)
+    return tuple(_made(text, window, met) for window in chosen)
 
 
 def lead(text: str, *, longest: int = LONGEST) -> tuple[Highlight, ...]:

@@ -286,8 +286,9 @@ class Index:
         used: Mode = mode
         ranked: list[list[fusion.Fused]]
         searched = None
+        stretches: dict[int, int] = {}
         if mode != "lexical":
-            searched = self._dense(queries, asked, matches, under, limit, mode, deadline, notes)
+            searched = self._dense(queries, asked, matches, under, limit, mode, deadline, notes, stretches)
         if searched is None:
             used = "lexical"
             ranked = [_by_words(one, found) for one, found in zip(asked, matches, strict=True)]
@@ -300,7 +301,14 @@ class Index:
         unplaced = [one.passage_id for one in fused if one.passage_id not in documents]
         documents.update(self._lexical.locate(unplaced, under=under))
         hits = tuple(
-            PassageHit(one.passage_id, documents[one.passage_id], one.score, min(one.lexical, 1.0), one.dense)
+            PassageHit(
+                one.passage_id,
+                documents[one.passage_id],
+                one.score,
+                min(one.lexical, 1.0),
+                one.dense,
+                stretches.get(one.passage_id, 0),
+            )
             for one in fused
             # Absent ones were removed since the vectors were written, or moved out of `under`.
             if one.passage_id in documents and (one.score > 0 or one.lexical > 0)
@@ -361,8 +369,10 @@ class Index:
         mode: Mode,
         deadline: float,
         notes: list[str],
+        stretches: dict[int, int],
     ) -> list[list[fusion.Fused]] | None:
-        """Each question's passages by both sides (mode dense: by cosine alone); None when vectors cannot help."""
+        """Each question's passages by both sides (mode dense: by cosine alone); None when vectors cannot help.
+        `stretches` is told which stretch of a passage is nearest in meaning."""
         reason = self._dense_hindrance(deadline)
         if reason:
             notes.append(reason)
@@ -382,6 +392,7 @@ class Index:
                 continue
             helped = True
             vector, is_true = self._question_vector(query, notes)
+            sentences = is_true and self._true is not None and share > 0.0
             if mode == "dense":
                 ids, cosines = self._vectors.search(
                     vector, wanted, allowed_documents=allowed, deadline=deadline
@@ -390,9 +401,10 @@ class Index:
                 ranking = fusion.fuse({}, nearest, 0.0, kept)
             else:
                 weight = fusion.lexical_weight(share if is_true else 0.0, script)
+                power = fusion.lexical_power(share if sentences else 0.0, script)
                 words = list(lexical)
                 dense = dict(zip(words, self._vectors.cosines(vector, words).tolist(), strict=True))
-                ranking = fusion.fuse(lexical, dense, weight, kept)
+                ranking = fusion.fuse(lexical, dense, weight, kept, power=power)
                 # No cosine is above 1: where enough keyword hits score more than that alone would, looking at
                 # all vectors cannot change what is kept. At 100,000 passages it is most of a question's cost.
                 if len(ranking) < kept or ranking[-1].score < 1.0 - weight:
@@ -400,10 +412,16 @@ class Index:
                         vector, wanted, allowed_documents=allowed, deadline=deadline
                     )
                     dense.update(zip(ids.tolist(), cosines.tolist(), strict=True))
-                    ranking = fusion.fuse(lexical, dense, weight, kept)
+                    ranking = fusion.fuse(lexical, dense, weight, kept, power=power)
             # For other languages the model's order is worse than the words' (Spanish: .766 to .738).
             if is_true and self._true is not None and share < 1.0 and script >= 1.0:
                 ranking = self._second_stage(vector, ranking, deadline, notes)
+            if sentences:
+                first = [one.passage_id for one in ranking[:limit]]
+                numbers = self._vectors.nearest_parts(vector, first).tolist()
+                for passage, number in zip(first, numbers, strict=True):
+                    if number > 0:
+                        stretches.setdefault(passage, number)
             ranked.append(ranking)
         return ranked if helped else None
 

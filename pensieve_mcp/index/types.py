@@ -46,6 +46,7 @@ class PassageHit:
     score: float  # fused, comparable within one answer
     lexical: float = 0.0  # BM25 over its upper bound, 0..1
     dense: float = 0.0  # cosine, -1..1
+    stretch: int = 0  # which one of `highlight.stretches` is nearest in meaning, from 1; 0: not known
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 """The third tier: true vectors take the place of the table's, in the background and in small commits.
 
-A passage gets one vector of its whole text and one of each window of about 250 characters: a single vector of a
-long stretch loses single facts (implicit needles found: 28 % with one, 50 % with windows). What is done is
-committed batch by batch, so stopping, or being killed, costs one batch.
+A passage gets one vector of its whole text and one of each sentence or so (`highlight.stretches`): a single vector
+of a long stretch loses single facts. Of the implicit needles of our long documents, the first 4,000 characters shown
+hold 10 % with it alone, 40 % with windows of 250 characters, 73 % with sentences. What is done is committed batch
+by batch, so stopping, or being killed, costs one batch.
 """
 
 from __future__ import annotations
@@ -11,34 +12,24 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from pensieve_mcp.index.highlight import stretches
 from pensieve_mcp.index.types import Encoder, PassageTexts
 
 if TYPE_CHECKING:
     from pensieve_mcp.index.vectors import VectorStore
 
-WINDOW_CHARS = 250
+# The best of many short texts is near to anything: without this, lines of code outdo whole functions (nDCG@10 of
+# code .559, with it .621, whole functions alone .647; single facts in long documents .672, .662, .244).
+STRETCH_WEIGHT = 0.85
 ENCODED_AT_ONCE = 4  # texts; larger batches only cost memory
 COMMITTED_AT_ONCE = 64  # passages
 FILLED_AT_ONCE = 256
 
 
-def windows(text: str) -> list[str]:
-    """The whole text and, when it is longer than one window, its windows, cut at blanks where there are any."""
-    text = text.strip()
-    if len(text) <= WINDOW_CHARS * 1.3:  # a window of nearly all says nothing new
-        return [text]
-    found, start = [text], 0
-    for left in range(-(-len(text) // WINDOW_CHARS), 0, -1):
-        size = -(-(len(text) - start) // left)
-        end = start + size
-        # The nearest blank, before or behind, so that the windows stay about equal and their number small.
-        before, behind = text.rfind(" ", start + size // 2, end), text.find(" ", end, end + size // 4)
-        if left > 1 and max(before, behind) > 0:
-            end = before if behind < 0 or (before > 0 and end - before <= behind - end) else behind
-        end = end if left > 1 else len(text)
-        found.append(text[start:end].strip())
-        start = end
-    return [one for one in found if one]
+def parts(text: str) -> list[str]:
+    """The texts that are encoded: the whole and, where there are several, its stretches in their order."""
+    spans = stretches(text)
+    return [text.strip()] if len(spans) < 2 else [text.strip(), *(text[start:end] for start, end in spans)]
 
 
 def upgrade(
@@ -55,20 +46,22 @@ def upgrade(
     for batch in _batches(vectors.pending("upgraded"), COMMITTED_AT_ONCE):
         given = texts(batch)
         ids: list[int] = []
-        parts: list[str] = []
+        pieces: list[str] = []
+        weights: list[float] = []
         for passage in batch:
-            for part in windows(given.get(passage, "")):
+            for number, piece in enumerate(parts(given.get(passage, ""))):
                 ids.append(passage)
-                parts.append(part)
+                pieces.append(piece)
+                weights.append(STRETCH_WEIGHT if number else 1.0)
         made = []
-        for start in range(0, len(parts), ENCODED_AT_ONCE):
+        for start in range(0, len(pieces), ENCODED_AT_ONCE):
             if cancel() or time.monotonic() >= ends:
                 return False
-            made.append(model.documents(parts[start : start + ENCODED_AT_ONCE]))
+            made.append(model.documents(pieces[start : start + ENCODED_AT_ONCE]))
         if made:
             import numpy as np
 
-            vectors.replace(ids, np.concatenate(made), kind="upgraded")
+            vectors.replace(ids, np.concatenate(made), kind="upgraded", weights=weights)
             vectors.commit(generation)
     return True
 

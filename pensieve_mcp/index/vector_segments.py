@@ -32,7 +32,7 @@ class Rows:
     """Rows on their way into a segment, all of the same length."""
 
     vectors: NDArray[np.int8]  # (rows, dim)
-    scales: NDArray[np.float32]  # times the int8 row = a vector of unit length; 0 for a zero vector
+    scales: NDArray[np.float32]  # times the int8 row = a vector as long as its weight; 0 for a zero vector
     passages: NDArray[np.uint64]
     documents: NDArray[np.uint32]
     kinds: NDArray[np.uint8]

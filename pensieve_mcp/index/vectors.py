@@ -150,6 +150,29 @@ class VectorStore:
         found: NDArray[np.float32] = best[places]
         return found
 
+    def nearest_parts(
+        self, query_vector: NDArray[np.float32], passage_ids: Sequence[int]
+    ) -> NDArray[np.int64]:
+        """Which of a passage's vectors is nearest, counted from 0 in the order `replace` was given them; -1 where
+        it has only that of the static table, or none."""
+        segments, query = self._segments_for(query_vector)
+        asked, places = np.unique(np.asarray(passage_ids, np.uint64), return_inverse=True)
+        number = np.full(len(asked), -1, np.int64)
+        for segment in segments:
+            rows, owners = segment.rows_of(asked)
+            better = segment.kinds[rows] == UPGRADED
+            rows, owners = rows[better], owners[better]
+            if not len(rows):
+                continue
+            # All vectors of a passage lie side by side in one segment, in the order given.
+            scores = score_rows(segment, query, rows)[1]
+            first = np.searchsorted(owners, owners, "left")
+            order = np.lexsort((rows, -scores, owners))
+            heads = order[np.unique(owners[order], return_index=True)[1]]
+            number[owners[heads]] = heads - first[heads]
+        found: NDArray[np.int64] = number[places]
+        return found
+
     def upgraded(self, passage_ids: Sequence[int]) -> NDArray[np.bool_]:
         """Which of these passages have vectors of the better kind, in the order given."""
         asked, places = np.unique(np.asarray(passage_ids, np.uint64), return_inverse=True)
@@ -214,9 +237,12 @@ class VectorStore:
         passage_ids: Sequence[int] | NDArray[Any],
         vectors: NDArray[np.float32],
         kind: Kind = "upgraded",
+        *,
+        weights: Sequence[float] | None = None,
     ) -> int:
-        """Other vectors for passages that are there; an id may repeat (windows). Passages removed meanwhile
-        are passed over; returns how many were replaced. Raises as `add`."""
+        """Other vectors for passages that are there; an id may repeat (parts of a passage). `weights` (0 to 1, 1
+        when not given) are what each vector's cosines are multiplied by. Passages removed meanwhile are passed
+        over; returns how many were replaced. Raises as `add`."""
         self._begin(vectors)
         with self._changing:
             passages = np.asarray(passage_ids, np.uint64)
@@ -236,8 +262,10 @@ class VectorStore:
             place = np.searchsorted(asked, passages)
             kept = known[place]
             if kept.any():
-                rows_kept = _floats(vectors)[kept]
-                self._put(quantised(passages[kept], owners[place][kept], rows_kept, KINDS[kind]))
+                made = quantised(passages[kept], owners[place][kept], _floats(vectors)[kept], KINDS[kind])
+                if weights is not None:
+                    made = replace(made, scales=made.scales * np.asarray(weights, np.float32)[kept])
+                self._put(made)
             return int(known.sum())
 
     def remove_documents(self, document_ids: Iterable[int]) -> None:

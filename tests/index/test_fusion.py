@@ -3,7 +3,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pensieve_mcp.index.fusion import Fused, fuse, interleave, lexical_weight, rerank
+from pensieve_mcp.index.fusion import Fused, fuse, interleave, lexical_power, lexical_weight, rerank
 
 numbers = st.dictionaries(st.integers(1, 30), st.floats(0.0, 1.0), max_size=12)
 
@@ -12,6 +12,15 @@ def test_weights_are_the_measured_ones():
     """0.8 beside the static table, 0.5 beside MiniLM: see the constants' comments."""
     assert lexical_weight(0.0, 1.0) == 0.8
     assert round(lexical_weight(1.0, 1.0), 9) == 0.5
+
+
+def test_beside_vectors_of_sentences_a_weak_keyword_match_gives_way():
+    lexical, dense = {1: 0.42, 2: 0.1}, {1: 0.2, 2: 0.5}
+    power = lexical_power(1.0, 1.0)
+    assert [one.passage_id for one in fuse(lexical, dense, 0.5)] == [1, 2]
+    assert [one.passage_id for one in fuse(lexical, dense, 0.5, power=power)] == [2, 1]
+    assert fuse(lexical, dense, 0.5, power=power)[0].lexical == 0.1  # told as it was
+    assert lexical_power(0.0, 1.0) == lexical_power(1.0, 0.1) == 1.0
 
 
 def test_a_script_the_encoder_does_not_know_leaves_words_alone():

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pensieve_mcp.index.highlight import LONGEST, find, highlights, lead
+from pensieve_mcp.index.highlight import LONGEST, find, highlights, lead, shown
 
 TEXT = (
     "Before joining the firm, Tobias Renk spent six winters at the Neumayer base among the penguins. "
@@ -69,3 +69,22 @@ def test_highlights_are_true_disjoint_short_pieces_of_any_text(text, terms):
         assert text[one.start : one.end] == one.text and 0 < len(one.text) <= LONGEST
         assert all(one.start <= start < end <= one.end for start, end in one.met)
     assert all(one.end <= other.start for one, other in itertools.pairwise(found))
+
+
+def test_a_passage_found_by_meaning_shows_the_stretch_that_was_nearest():
+    text = (
+        "The wolves came down to the village twice that January, and eleven ewes were lost. "
+        "Predators are common there, and people speak of little else in the long evenings. "
+        "The bridge at Korvald was closed to lorries after inspectors found rust in its bolts."
+    )
+    (one,) = shown(text, ["predator"], 1)
+    assert one.text.startswith("The wolves") and one.text.endswith("lost.") and not one.met
+    (two,) = shown(text, ["predator"], 2)
+    assert [text[start:end] for start, end in two.met] == ["Predators"]
+    first, *others = shown(text, ["bridg", "lorri", "ewe"], 2)
+    assert first.text.startswith("Predators") and [one.text[:10] for one in others] == [
+        "The bridge",
+        "The wolves",
+    ]
+    assert shown(text, ["predator"]) == highlights(text, ["predator"])
+    assert shown(text, ["predator"], 99) == highlights(text, ["predator"])  # the vectors are of another cut

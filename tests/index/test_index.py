@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from pensieve_mcp.errors import BackendError, IndexMismatch, StorageError
 from pensieve_mcp.index.encoders import open_encoder
+from pensieve_mcp.index.highlight import stretches
 from pensieve_mcp.index.index import Index
 from pensieve_mcp.index.types import PassageRecord, SearchRequest
 
@@ -425,6 +426,36 @@ def test_better_vectors_of_another_process_are_seen_though_the_generation_stays(
     assert reader.stats()["upgraded_share"] == 0.0
     assert index.upgrade(given_texts, seconds=60.0)
     assert reader.stats()["upgraded_share"] == 1.0 and reader.generation == 1
+
+
+def test_a_passage_found_by_meaning_tells_its_nearest_stretch(tmp_path):
+    knowing = Knowing()
+    text = (
+        "The spare key to the boathouse hangs behind the portrait of the old admiral. "
+        "Marta breaks out in hives whenever she tastes the cake of her neighbour. "
+        "Nobody knew that the treaty had been signed in the town hall long before."
+    )
+
+    def opener(spec):
+        return knowing if spec == "minilm" else hashing(spec)
+
+    def texts(wanted):
+        return {one: {**TEXTS, 7: text}[one] for one in wanted}
+
+    index = filled(tmp_path, second_stage=True, opener=opener, texts=texts)
+    with index.writer() as writer:
+        writer.add([record(7, text=text, path="root/long/g.txt")])
+        writer.commit(2)
+    index.warm()
+    while index.loading:
+        threading.Event().wait(0.01)
+    assert {hit.stretch for hit in ask(index, "allergy").hits} == {0}
+    assert index.upgrade(texts, seconds=60.0)
+    found = {hit.passage_id: hit for hit in ask(index, "allergy").hits}
+    start, end = stretches(text)[found[7].stretch - 1]
+    assert text[start:end].startswith("Marta breaks out in hives")
+    assert found[2].stretch == 0  # one sentence: it has no parts
+    assert {hit.stretch for hit in ask(index, "boathouse admiral", mode="lexical").hits} == {0}
 
 
 def test_the_second_stage_computes_nothing_that_is_stored(tmp_path):

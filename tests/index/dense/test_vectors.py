@@ -70,6 +70,39 @@ def test_the_best_window_of_a_passage_counts(store):
     assert store.cosines(rows[0], [1])[0] == pytest.approx(max(rows[2:5] @ rows[0]), abs=0.01)
 
 
+def test_the_store_tells_which_part_of_a_passage_was_nearest(store):
+    rows = unit(400)
+    owners = np.repeat(np.arange(100), 4)
+    store.add(range(100), [1] * 100, unit(100, seed=1))
+    store.commit(1)
+    for first in range(0, 60, 20):  # several segments, some of which are merged
+        chosen = (owners >= first) & (owners < first + 20)
+        store.replace(owners[chosen], rows[chosen])
+        store.commit(1)
+    question = unit(1, seed=2)[0]
+    asked = [59, 0, 99, 7, 1_000, 7, 33]
+    best = [int(np.argmax(rows[owners == one] @ question)) for one in (59, 0, 7, 33)]
+    assert store.nearest_parts(question, asked).tolist() == [
+        best[0],
+        best[1],
+        -1,
+        best[2],
+        -1,
+        best[2],
+        best[3],
+    ]
+
+
+def test_a_vector_counts_by_its_weight(store):
+    rows = unit(3)
+    store.add([1, 2], [1, 1], rows[:2])
+    store.commit(1)
+    store.replace([1, 1, 9], rows, weights=[1.0, 0.8, 1.0])
+    store.commit(1)
+    assert store.cosines(rows[1], [1])[0] == pytest.approx(0.8, abs=0.005)
+    assert store.nearest_parts(rows[1], [1]).tolist() == [1]
+
+
 def test_replacing_a_passage_that_was_removed_meanwhile_is_passed_over(store):
     rows = unit(3)
     store.add([1, 2], [1, 2], rows[:2])
