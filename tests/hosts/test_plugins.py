@@ -116,3 +116,41 @@ def test_the_extension_of_gemini_cli(runner: None) -> None:
         return []
 
     assert "Work in even rounds" in found("gemini", prepare), "GEMINI.md is read"
+
+
+@needs("codex")
+def test_the_configuration_for_codex_has_only_keys_that_codex_knows(runner: None) -> None:
+    """`--strict-config` refuses any other; the entry works as it is, but for the folder."""
+
+    def prepare(home: Path, work: Path, environment: dict[str, str]) -> list[str]:
+        project(work)
+        config = home / ".codex" / "config.toml"
+        entry = (MANIFESTS / "codex" / "config.toml").read_text().replace("/path/to/documents", str(work))
+        config.write_text(config.read_text() + entry)
+        return ["--strict-config"]
+
+    found("codex", prepare)
+
+
+@needs("claude")
+def test_the_projects_entry_for_claude_code(runner: None) -> None:
+    """`.mcp.json` in the project, without a folder: the open project is served."""
+
+    def prepare(home: Path, work: Path, environment: dict[str, str]) -> list[str]:
+        project(work)
+        entry = MANIFESTS / "claude-code" / ".mcp.json"
+        return ["--mcp-config", str(entry), "--strict-mcp-config", "--allowedTools", "mcp__pensieve"]
+
+    found("claude", prepare)
+
+
+@needs("opencode")
+def test_the_entry_for_opencode(runner: None) -> None:
+    def prepare(home: Path, work: Path, environment: dict[str, str]) -> list[str]:
+        project(work)
+        config = json.loads((work / "opencode.json").read_text())
+        config |= json.loads((MANIFESTS / "opencode" / "opencode.json").read_text())
+        (work / "opencode.json").write_text(json.dumps(config))
+        return []
+
+    found("opencode", prepare)
