@@ -270,7 +270,8 @@ def main() -> int:
                 row = figures["sizes"][len(body)]
                 print(
                     f"{len(body):>9,} bytes: first byte bare {medians['bare']:.2f} ms, "
-                    f"gateway {medians['gateway']:.2f} ms, ratio {row['ratio']:.2f}; CPU {row['cpu_ms']['bare']:.1f} and {row['cpu_ms']['gateway']:.1f} ms"
+                    f"gateway {medians['gateway']:.2f} ms, ratio {row['ratio']:.2f}; "
+                    f"CPU {row['cpu_ms']['bare']:.1f} and {row['cpu_ms']['gateway']:.1f} ms"
                 )
             body = conversation(200_000)
             rates: dict[str, list[float]] = {name: [] for name in servers}
@@ -283,7 +284,7 @@ def main() -> int:
                 + ", ".join(f"{n} {v:.0f} requests/s" for n, v in figures["streams_50"].items())
             )
             large = conversation(10_000_000)
-            for name, (_, port) in servers.items():
+            for _, port in servers.values():
                 line = Line(port, "large")
                 for _ in range(3):
                     line.ask(large)
@@ -299,7 +300,7 @@ def main() -> int:
                 process.join(10)
     if options.json:
         options.json.write_text(json.dumps(figures, indent=1))
-    ratio = [row["ratio"] for size, row in figures["sizes"].items() if 150_000 < size < 300_000][0]
+    ratio = next(row["ratio"] for size, row in figures["sizes"].items() if 150_000 < size < 300_000)
     print(
         f"{'pass' if ratio <= BAR else 'FAIL'}: first byte at 200 kB with 20 deletions, ratio {ratio:.2f}, bar {BAR}"
     )
