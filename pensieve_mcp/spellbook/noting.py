@@ -60,8 +60,8 @@ class EvidenceItem(BaseModel):
 
 
 class NoteArgs(Args):
-    key: str = Field(description="Short name, one line.")
-    summary: str = Field(description="One line that tells what is in it.")
+    key: str = Field(description="Short name.")
+    summary: str = Field(description="One line: what is in it.")
     content: Text = Field(description="The facts.")
     evidence: list[Annotated[EvidenceItem, BeforeValidator(_as_evidence)]] | None = Field(
         None, description="chunk_id (c48, m12) or path, with an exact quote."
@@ -92,8 +92,8 @@ class NoteResult(Result):
 
 @spell("note", NoteArgs, NoteResult, stage="note", repeatable=True, title="Write a note")
 def note(episode: Episode, args: NoteArgs) -> Outcome:
-    """Write what matters into the notebook, with quotes as evidence; they are looked up. An old note of
-    this key becomes a revision."""
+    """Write what matters into the notebook, with quotes as evidence; they are looked up. Old notes become
+    revisions."""
     if args.evidence and len(args.evidence) > MAX_EVIDENCE:
         raise Miscast(
             f"{len(args.evidence)} pieces of evidence; at most {MAX_EVIDENCE}.",
@@ -126,10 +126,10 @@ def note(episode: Episode, args: NoteArgs) -> Outcome:
 class UpdateArgs(Args):
     key: str
     mode: Literal["append", "overwrite", "delete", "merge"]
-    new_content: Text | None = Field(None, description="For append and overwrite; optional for merge.")
+    new_content: Text | None = Field(None, description="Optional for merge.")
     new_summary: str | None = None
     keys: list[str] | None = Field(None, description="merge: the notes that go into key.")
-    expect_revision: int | None = Field(None, description="Refuse if the note has changed since.", ge=0)
+    expect_revision: int | None = Field(None, description="Refuse if changed since.", ge=0)
 
 
 @spell("updateNote", UpdateArgs, NoteResult, stage="note", title="Change a note")

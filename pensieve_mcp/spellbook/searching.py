@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from pensieve_mcp.errors import Miscast
+from pensieve_mcp.spellbook.recollecting import OtherHit, find_history, find_notes
 from pensieve_mcp.spellbook.registry import Args, Outcome, Result, spell
 from pensieve_mcp.spellbook.wording import bytes_of, listing, one_line
 
@@ -21,14 +22,16 @@ PASSAGES_PER_HIT = 12  # passages asked for each chunk wanted: several lie in on
 
 class SearchArgs(Args):
     keyword: str = Field(description='What to look for, as prose; "quoted" for phrases.')
-    queries: list[str] | None = Field(None, description="More queries for the same search.")
+    queries: list[str] | None = Field(None, description="More queries.")
     mode: Literal["hybrid", "lexical", "dense", "exact"] = Field(
         "hybrid", description="exact: literal strings, parted by commas."
     )
-    scope: Literal["documents", "notes", "history"] = Field(
+    scope: Literal["documents", "notes", "history", "all"] = Field(
         "documents", description="history: earlier messages, deleted ones too."
     )
-    under: str | None = Field(None, description="Only below this path.")
+    under: str | None = Field(
+        None, description="Only below this path; notes: a state; history: tool, role, m10-20."
+    )
     limit: int = Field(10, ge=1, le=MAX_LIMIT)
     cursor: str | None = Field(None, description="next_cursor of the last answer.")
 
@@ -43,12 +46,6 @@ class RetrievedChunk(Result):
     fresh: str
 
 
-class OtherHit(Result):
-    id: str
-    summary: str
-    highlights: list[str]
-
-
 class SearchResult(Result):
     retrieved_chunks: list[RetrievedChunk]
     hits: list[OtherHit]
@@ -61,14 +58,49 @@ class SearchResult(Result):
 @spell("searchEngine", SearchArgs, SearchResult, stage="find", reads_only=True, title="Search")
 def search_engine(episode: Episode, args: SearchArgs) -> Outcome:
     """Search the documents by words and meaning: chunk ids, places and highlights, best first; read them
-    with readChunk. Also searches notes or history."""
+    with readChunk."""
     queries = _queries(args)
     start = _cursor(args.cursor)
     if args.scope == "notes":
         return _notes(episode, args, queries, start)
     if args.scope == "history":
         return _history(episode, args, queries, start)
+    if args.scope == "all":
+        return _everything(episode, args, queries)
     return _documents(episode, args, queries, start)
+
+
+SHARE = 3  # of the hits of documents, as many of notes and of history, when all is searched
+
+
+def _everything(episode: Episode, args: SearchArgs, queries: list[str]) -> Outcome:
+    """The best of each: one page, since three orders have no common one. Each is gone on with by its own scope."""
+    part = max(SHARE, args.limit // SHARE)
+    found = _documents(episode, args.model_copy(update={"scope": "documents"}), queries, 0)
+    documents = found.result
+    assert isinstance(documents, SearchResult)
+    notes, notes_total = find_notes(episode, queries, mode=args.mode, under=args.under, limit=part)
+    history, history_total = find_history(episode, queries, mode=args.mode, under=None, limit=part)
+    lines = [documents.message, *found.body.split("\n")[1:]]
+    room = episode.settings.result_bytes - 1_000
+    for title, hits, total in (("Notes", notes, notes_total), ("Earlier messages", history, history_total)):
+        if not hits:
+            continue
+        block = listing([f"{title}: {min(part, len(hits))} of {total:,}.", *map(_block, hits[:part])])
+        if bytes_of(listing(lines)) + bytes_of(block) <= room:
+            lines.append(block)
+    return Outcome(
+        SearchResult(
+            retrieved_chunks=documents.retrieved_chunks,
+            hits=[*notes[:part], *history[:part]],
+            keywords=queries,
+            total=documents.total + notes_total + history_total,
+            message=documents.message,
+            next_cursor=documents.next_cursor,
+        ),
+        listing(lines),
+        label=f"search everywhere “{one_line(queries[0], 60)}”",
+    )
 
 
 def _queries(args: SearchArgs) -> list[str]:
@@ -192,54 +224,20 @@ def _message(
 
 
 def _notes(episode: Episode, args: SearchArgs, queries: list[str], start: int) -> Outcome:
-    hits: dict[str, OtherHit] = {}
-    total = 0
-    for query in queries:
-        answer = episode.workspace.notebook.search(query, limit=start + args.limit + 1)
-        total = max(total, answer.total)
-        for hit in answer.hits:
-            hits.setdefault(
-                hit.line.key,
-                OtherHit(
-                    id=hit.line.key, summary=hit.line.summary, highlights=[hit.snippet] if hit.snippet else []
-                ),
-            )
-    return _other(episode, args, queries, list(hits.values()), total, start, "note", "readNote reads one.")
+    hits, total = find_notes(episode, queries, mode=args.mode, under=args.under, limit=start + args.limit + 1)
+    return _other(episode, args, queries, hits, total, start, "note", "readNote reads one.")
 
 
 def _history(episode: Episode, args: SearchArgs, queries: list[str], start: int) -> Outcome:
-    hits: dict[str, OtherHit] = {}
-    total = 0
-    transcript = episode.transcript()
-    for query in queries:
-        answer = episode.workspace.ledger.history_search(
-            query, episode_id=episode.episode_id, limit=start + args.limit + 1
-        )
-        total = max(total, answer.total)
-        for hit in answer.hits:
-            message = hit.message
-            handle = message.handle or f"m{message.number}"
-            place = transcript.by_number.get(message.number)
-            forgotten = place is not None and transcript.entries[place].forgotten
-            state = "deleted, restoreContext brings it back" if forgotten else "still in mind"
-            words = f"{message.tool} {message.label}".strip() + (
-                " (call)" if message.role == "assistant" else ""
-            )
-            hits.setdefault(
-                handle,
-                OtherHit(
-                    id=handle, summary=f"{words} · {state}", highlights=[hit.snippet] if hit.snippet else []
-                ),
-            )
-    return _other(
-        episode,
-        args,
-        queries,
-        list(hits.values()),
-        total,
-        start,
-        "message",
-        "restoreContext brings one back.",
+    hits, total = find_history(
+        episode, queries, mode=args.mode, under=args.under, limit=start + args.limit + 1
+    )
+    return _other(episode, args, queries, hits, total, start, "message", "restoreContext brings one back.")
+
+
+def _block(hit: OtherHit) -> str:
+    return listing(
+        [f"{hit.id} · {one_line(hit.summary, 200)}", *("  " + one_line(text, 240) for text in hit.highlights)]
     )
 
 
@@ -258,12 +256,7 @@ def _other(
     shown: list[OtherHit] = []
     room = episode.settings.result_bytes - 1_000
     for hit in page:
-        block = listing(
-            [
-                f"{hit.id} · {one_line(hit.summary, 200)}",
-                *("  " + one_line(text, 240) for text in hit.highlights),
-            ]
-        )
+        block = _block(hit)
         if lines and bytes_of(listing(lines)) + bytes_of(block) > room:
             break
         lines.append(block)
