@@ -22,6 +22,7 @@ below FTS5; with all vectors true, the first 4,000 characters shown hold at leas
 from __future__ import annotations
 
 import argparse
+import functools
 import gzip
 import hashlib
 import json
@@ -129,7 +130,7 @@ def load(folder: Path, documents: int, questions: int) -> Iterator[Data]:
             others = [row["id"] for row in pool if row["id"] not in needed]
             needed |= set(draw.sample(others, max(0, documents - len(needed))))
             pool = [row for row in pool if row["id"] in needed]
-        passages = []
+        passages: list[Passage] = []
         for row in pool:
             for first, end in cut(row["text"]):
                 if row["text"][first:end].strip():
@@ -169,8 +170,9 @@ def ndcg(ranked: Sequence[str], grades: dict[str, int]) -> float:
     return gain / ideal if ideal else 0.0
 
 
-Seen = list[tuple[int, list[tuple[int, int]]]]
-"""Passages, best first, each with the spans of it that are shown."""
+Spans = list[tuple[int, int]]
+Seen = list[tuple[int, Callable[[], Spans] | None]]
+"""Passages, best first, each with how to get the spans of it that are shown."""
 Ranker = Callable[[str], Seen]
 
 
@@ -188,7 +190,11 @@ def score(data: Data, rank: Ranker) -> tuple[float, float, dict[str, float]]:
         if data.spans:
             kind, spans = row.get("kind", "all"), data.spans[row["id"]]
             whole = [(one, (0, one.end - one.start)) for one in passages]
-            parts = [(one, span) for one, (_, shows) in zip(passages, found, strict=True) for span in shows]
+            parts = [
+                (one, span)
+                for one, (_, shows) in zip(passages, found, strict=True)
+                for span in (shows() if shows else ())
+            ]
             covered.setdefault(f"{kind} read", []).append(coverage(spans, whole))
             if parts:
                 covered.setdefault(f"{kind} shown", []).append(coverage(spans, parts))
@@ -227,7 +233,7 @@ def fts5(data: Data) -> Ranker:
             return []
         query = " OR ".join(f'"{word}"' for word in words)
         sql = "select rowid from passages where passages match ? order by bm25(passages) limit 100"
-        return [(row[0], []) for row in database.execute(sql, (query,))]
+        return [(row[0], None) for row in database.execute(sql, (query,))]
 
     return rank
 
@@ -303,14 +309,14 @@ def ranker(index: Index, mode: Any, data: Data) -> Ranker:
             and any("load" in note for note in answer.notes)
         ):
             raise SystemExit(f"The encoder is missing: {answer.notes}")
-        if not data.spans:
-            return [(hit.passage_id, []) for hit in answer.hits]
-        seen: Seen = []
-        for hit in answer.hits:
-            text = data.passages[hit.passage_id - 1].text
-            spans = [(one.start, one.end) for one in shown(text, answer.terms, hit.stretch)]
-            seen.append((hit.passage_id, spans))
-        return seen
+
+        def spans(passage_id: int, stretch: int) -> Spans:
+            text = data.passages[passage_id - 1].text
+            return [(one.start, one.end) for one in shown(text, answer.terms, stretch)]
+
+        return [
+            (hit.passage_id, functools.partial(spans, hit.passage_id, hit.stretch)) for hit in answer.hits
+        ]
 
     return rank
 
@@ -337,6 +343,7 @@ def measure(data: Data, tiers: Sequence[str]) -> dict[str, Any]:
             ready(index)
             told("hybrid second stage", ranker(index, "hybrid", data))
             before = time.process_time()
+            assert index.texts is not None
             index.upgrade(index.texts, seconds=3_600.0)
             row["upgrade cpu s"] = round(time.process_time() - before, 1)
             row["vectors a passage"] = round(index.stats()["vectors"]["rows"] / len(data.passages), 2)

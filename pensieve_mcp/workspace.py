@@ -54,6 +54,7 @@ class ChunkHit:
     score: float
     tokens: int
     spans: tuple[Span, ...]
+    stretches: tuple[int, ...] = ()  # of each span, its sentence nearest in meaning, from 1; 0: not known
     path: str = ""
     locator: str = ""
     fresh: Fresh = "yes"
@@ -416,7 +417,7 @@ class Workspace:
         )
         passages_found = self.corpus.passages([hit.passage_id for hit in answer.hits])
         scores: dict[int, float] = {}
-        chunks: dict[int, tuple[Chunk, list[Span]]] = {}
+        chunks: dict[int, tuple[Chunk, list[Span], list[int]]] = {}
         for hit in answer.hits:
             passage = passages_found.get(hit.passage_id)
             if passage is None:  # replaced since the index was published
@@ -427,23 +428,33 @@ class Workspace:
             if chunk is None:
                 continue
             scores.setdefault(chunk.chunk_id, hit.score)
-            chunks.setdefault(chunk.chunk_id, (chunk, []))[1].append(passage.span)
+            _, spans, stretches = chunks.setdefault(chunk.chunk_id, (chunk, [], []))
+            spans.append(passage.span)
+            stretches.append(hit.stretch)
         hits = tuple(
-            ChunkHit(chunk.chunk_id, chunk.document_id, scores[chunk_id], chunk.tokens, tuple(spans))
-            for chunk_id, (chunk, spans) in chunks.items()
+            ChunkHit(
+                chunk.chunk_id,
+                chunk.document_id,
+                scores[chunk_id],
+                chunk.tokens,
+                tuple(spans),
+                tuple(stretches),
+            )
+            for chunk_id, (chunk, spans, stretches) in chunks.items()
         )
         return Found(hits, answer.total, answer.terms, answer.notes, answer.suggestions)
 
     def illuminate(self, hit: ChunkHit, terms: Sequence[str]) -> ChunkHit:
-        """The hit with path, place of its best passage, state of its file and highlights."""
-        from pensieve_mcp.index.highlight import highlights
+        """The hit with path, place of its best passage, state of its file and highlights: the sentences that mean
+        the question where better vectors know them, and those with its words."""
+        from pensieve_mcp.index.highlight import shown as shown_of
 
         corpus = self.corpus
         document = corpus.document_by_id(hit.document_id)
         shown: list[str] = []
-        for span in hit.spans[:2]:
+        for span, stretch in zip(hit.spans[:2], (*hit.stretches, 0, 0), strict=False):
             text = corpus.text(hit.document_id, span)
-            shown += [one.text.strip() for one in highlights(text, terms, limit=2 if shown else 3)]
+            shown += [one.text.strip() for one in shown_of(text, terms, stretch, limit=2 if shown else 3)]
         return dataclasses.replace(
             hit,
             path=document.path,
