@@ -116,15 +116,22 @@ def _text(folder: Path | None, split: str) -> list[str]:
 @train.command()
 @click.option("--tasks", "count", type=click.IntRange(1), default=500, show_default=True)
 @click.option("--seed", type=int, default=7, show_default=True)
-@click.option("--text", "folder", type=click.Path(exists=True, file_okay=False, path_type=Path), help="Text to hide facts in; default: Python's own documentation.")  # fmt: skip
+@click.option(
+    "--text",
+    "text_folder",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Text to hide facts in; default: Python's own documentation.",
+)
 @click.option("--paragraphs", type=click.IntRange(1), default=LIBRARY_PARAGRAPHS, show_default=True)
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), default=Path("samples.jsonl"), show_default=True)  # fmt: skip
+@click.option(
+    "--out", type=click.Path(dir_okay=False, path_type=Path), default=Path("samples.jsonl"), show_default=True
+)
 @command_options
-def data(shell: Shell, count: int, seed: int, folder: Path | None, paragraphs: int, out: Path) -> None:
+def data(shell: Shell, count: int, seed: int, text_folder: Path | None, paragraphs: int, out: Path) -> None:
     """Play tasks with the scripted teacher on real indexes and cut them into samples. The same seed, the same file."""
     from pensieve_mcp.statelm.training import samples
 
-    made, kept, rejected = make_samples(count, seed, _text(folder, "train"), paragraphs)
+    made, kept, rejected = make_samples(count, seed, _text(text_folder, "train"), paragraphs)
     samples.save(made, out)
     put(f"{len(made):,} samples of {kept:,} tasks in {out}; rejected: {rejected or 'none'}.")
 
@@ -159,11 +166,19 @@ def make_samples(
 @click.option(
     "--samples", "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), required=True
 )
-@click.option("--base", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="GGUF of the base; default: the installed one.")  # fmt: skip
+@click.option(
+    "--base",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="GGUF of the base; default: the installed one.",
+)
 @click.option(
     "--out", type=click.Path(file_okay=False, path_type=Path), default=Path("run"), show_default=True
 )
-@click.option("--start-from", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="An adapter to begin with.")  # fmt: skip
+@click.option(
+    "--start-from",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="An adapter to begin with.",
+)
 @click.option("--steps", type=click.IntRange(1), default=200, show_default=True)
 @click.option("--batch", type=click.IntRange(1), default=4, show_default=True)
 @click.option("--rate", type=float, default=1.5e-3, show_default=True)
@@ -232,12 +247,23 @@ def _base(shell: Shell) -> Path:
 
 
 @train.command(name="eval")
-@click.option("--model", "model_file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A merged GGUF; default: no model, the extractive floor.")  # fmt: skip
+@click.option(
+    "--model",
+    "model_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A merged GGUF; default: no model, the extractive floor.",
+)
 @click.option("--per-kind", type=click.IntRange(1), default=20, show_default=True)
 @click.option("--kinds", default="", help="Kinds of questions, parted by commas; default: all of the suite.")
-@click.option("--paragraphs", type=click.IntRange(1), default=6_500, show_default=True, help="6,500 are about 400,000 tokens.")  # fmt: skip
+@click.option(
+    "--paragraphs",
+    type=click.IntRange(1),
+    default=6_500,
+    show_default=True,
+    help="6,500 are about 400,000 tokens.",
+)
 @click.option("--seed", type=int, default=31, show_default=True)
-@click.option("--text", "folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--text", "text_folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--no-notes-block", is_flag=True, help="The form that the first adapter was trained on.")
 @click.option("--show", is_flag=True, help="Print every answer.")
 @json_option
@@ -249,7 +275,7 @@ def evaluate_(
     kinds: str,
     paragraphs: int,
     seed: int,
-    folder: Path | None,
+    text_folder: Path | None,
     no_notes_block: bool,
     show: bool,
     as_json: bool,
@@ -272,7 +298,7 @@ def evaluate_(
             Path(place),
             seed,
             paragraphs=paragraphs,
-            text=_text(folder, "test"),
+            text=_text(text_folder, "test"),
         )
         report: Report
         with workspace:
@@ -303,7 +329,11 @@ def evaluate_(
 @click.option(
     "--out", type=click.Path(dir_okay=False, path_type=Path), required=True, help="The merged GGUF to write."
 )
-@click.option("--card", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Results of eval --json, to print beside.")  # fmt: skip
+@click.option(
+    "--card",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Results of eval --json, to print beside.",
+)
 @command_options
 def export(shell: Shell, adapter: Path, base: Path | None, out: Path, card: Path | None) -> None:
     """Merge an adapter into the base as one Q8_0 file that llama.cpp runs."""

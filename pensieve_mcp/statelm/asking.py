@@ -106,8 +106,8 @@ def ask(
     opened = backend or open_backend(definite, hear=hear)
     try:
         loop = _loop(workspace, question, speaker, opened.model, prefixes, watch, cancelled)
-        if spoken == "compact":
-            loop.hard_stop_rounds = min(loop.hard_stop_rounds, SMALL_MODEL_ROUNDS) if search else 100_000
+        if spoken == "compact" and search:
+            loop.hard_stop_rounds = SMALL_MODEL_ROUNDS
         asked = loop.run(opened)
     finally:
         if backend is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -19,16 +20,20 @@ from pensieve_mcp.tokens import count_tokens
 if TYPE_CHECKING:
     from pensieve_mcp.corpus.types import ChunkSet
     from pensieve_mcp.notebook.types import Note
+    from pensieve_mcp.settings import Settings
     from pensieve_mcp.workspace import Workspace
 
 MAX_THOUGHT_CHARS = 4_000  # what is kept of a thought; longer ones are repetition
 DOOR = "loop"
+RESERVE_TOKENS = 200  # of a small window: one line of output
 
 
 class Conversation(Episode):
     """One question being answered."""
 
     question: str = ""
+    window_tokens: int | None = None  # of the model, where it is smaller than the settings'
+    rounds: int | None = None  # more than the settings' where documents are read in order
     _held: dict[str, Any] | None = None
 
     @classmethod
@@ -100,6 +105,17 @@ class Conversation(Episode):
         """Paths that searches are kept to."""
         given = self._extra.get("under")
         return tuple(str(path) for path in given) if isinstance(given, list) else ()
+
+    @property
+    def settings(self) -> Settings:
+        """The workspace's, but in the window of this model, and with as many rounds as reading in order takes."""
+        given = self.workspace.settings
+        if self.rounds is not None:
+            given = replace(given, rounds=max(self.rounds, given.rounds))
+        if self.window_tokens is None or self.window_tokens >= given.window_tokens:
+            return given
+        reserve = min(given.reserve_tokens, RESERVE_TOKENS)
+        return replace(given, window_tokens=self.window_tokens, reserve_tokens=reserve)
 
     # -- recording -----------------------------------------------------------------------------------------
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 HARD_STOP_ROUNDS = 200  # the paper's evaluation; the budget of rounds (150) only leaves finish to be chosen
+ROUNDS_A_CHUNK, SCAN_ROUNDS = 3, 50  # without search: read, note, delete; and some to begin and end
 STRAY_TURNS = 4  # turns in a row that came to nothing, after which a model is stuck
 SAME_CALL = 3  # times the same call may be written in one state of affairs
 UNCOUNTED = Usage()
@@ -58,6 +59,7 @@ class Loop:
         hard_stop_rounds: int = HARD_STOP_ROUNDS,
     ) -> None:
         self.conversation = conversation
+        conversation.window_tokens = dialect.window_tokens
         self.dialect = dialect
         self.watch = watch
         self.cancelled = cancelled
@@ -95,7 +97,12 @@ class Loop:
             private_notes=dialect.private_notes,
             under=under,
         )
-        return cls(conversation, dialect, watch=watch, cancelled=cancelled)
+        loop = cls(conversation, dialect, watch=watch, cancelled=cancelled)
+        if not dialect.search:
+            chunks = workspace.corpus.chunk_count(conversation.chunk_set)
+            conversation.rounds = ROUNDS_A_CHUNK * chunks + SCAN_ROUNDS
+            loop.hard_stop_rounds = 2 * conversation.rounds
+        return loop
 
     # -- one turn ------------------------------------------------------------------------------------------
 

@@ -201,3 +201,12 @@ def test_a_call_that_no_state_allows_is_an_error_for_the_model(loop: Loop) -> No
 
     last = loop.conversation.last_result()
     assert last is not None and last.message.is_error
+
+
+def test_the_window_is_that_of_the_small_model(loop: Loop) -> None:
+    for number in range(12):
+        loop.conversation.say("readChunk", '{"name": "readChunk", "arguments": {}}', f"word{number} " * 120)
+    text = loop.prompt().text
+
+    assert loop.conversation.budget().used <= 2_000
+    assert "word11" in text and "word0 " not in text

@@ -36,6 +36,8 @@ class Dialect(Protocol):
     name: str
     private_notes: bool
     search: bool
+    window_tokens: int | None
+    """Window its model was made for, None for that of the settings."""
 
     @property
     def chunk_set(self) -> ChunkSet | None:

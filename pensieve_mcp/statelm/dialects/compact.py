@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pensieve_mcp.spellbook.casting import CastResult
 
 CHUNK_TOKENS = 180  # holds one passage, which is what a search finds
+WINDOW_TOKENS = 2_200  # with 200 kept free: never more than 2,000 in mind
 SHOWN_HITS = 3
 SNIPPET_WORDS = 12
 MAX_READ_CHARS = 1_400
@@ -58,6 +59,7 @@ class Compact:
 
     name = "compact"
     private_notes = True
+    window_tokens: int | None = WINDOW_TOKENS
 
     def __init__(self, *, search: bool = True, notes_block: bool = True) -> None:
         self.search = search

@@ -39,6 +39,7 @@ class Ours:
 
     name = "ours"
     private_notes = False
+    window_tokens: int | None = None
 
     def __init__(self, *, search: bool = True, constrain: bool = False) -> None:
         self.search = search

@@ -103,6 +103,7 @@ class Published:
 
     name = "published"
     private_notes = True
+    window_tokens: int | None = None
 
     def __init__(self, *, search: bool = True, keep_thought: bool | None = None) -> None:
         self.search = search
