@@ -247,7 +247,7 @@ class Loop:
         else:
             first = sum(count_tokens(str(m["content"])) for m in printed.messages[:2])
             overhead = first + count_tokens(json.dumps(printed.tools, ensure_ascii=False))
-        self.conversation.with_overhead(max(0, overhead))
+        self.conversation.with_overhead(overhead)  # below zero where old pairs are not shown at all
 
     # -- many turns ----------------------------------------------------------------------------------------
 
