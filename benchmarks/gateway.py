@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 BAR = 1.5
+TOOLS = frozenset({"readChunk", "deleteContext"})
 SIZES = (50_000, 200_000, 1_000_000, 5_000_000)
 ANSWER = (
     b"data: "
@@ -160,7 +161,9 @@ def gateway(port: Any, target: str, state: str) -> None:
     folder.mkdir()
     (folder / "a.md").write_text("a")
     opened = Workspace.open([folder], environment={"PENSIEVE_HOME": state + "/home"}, builder="inline")
-    with RunningGateway((Upstream.of(target),), Settings(gateway_policy="eager"), lambda: opened) as running:
+    with RunningGateway(
+        (Upstream.of(target),), Settings(gateway_policy="eager"), lambda: opened, tools=TOOLS
+    ) as running:
         port.put(int(running.url.rpartition(":")[2]))
         signal.sigwait([signal.SIGTERM])
         os._exit(0)

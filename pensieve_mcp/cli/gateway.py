@@ -242,6 +242,7 @@ def _gateway(
 ) -> RunningGateway:
     from pensieve_mcp.gateway.serving import RunningGateway, policy_of
     from pensieve_mcp.gateway.telling import explained
+    from pensieve_mcp.spellbook.registry import spellbook
 
     told = None
     if explain:
@@ -257,7 +258,12 @@ def _gateway(
                     say(line)
 
     return RunningGateway(
-        upstreams, settings, None if workspace is None else lambda: workspace, told=told, **options
+        upstreams,
+        settings,
+        None if workspace is None else lambda: workspace,
+        tools=frozenset(spellbook()),
+        told=told,
+        **options,
     )
 
 

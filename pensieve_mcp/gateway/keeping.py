@@ -83,9 +83,7 @@ class Keeper:
         self._seen: OrderedDict[int, Sighting] = OrderedDict()
         self._known_calls: set[str] = set()
         self._homeless: dict[tuple[str, str], dict[str, HostResult]] = {}
-        self._looked: dict[
-            int, int
-        ] = {}  # episode → the report written last, which is written twice at times
+        self._looked: dict[int, Report] = {}  # episode → the report written last; some are written twice
         self._real_share: dict[int, float] = {}  # episode → the provider's tokens for a byte sent
         self.totals = Totals()
 

@@ -56,6 +56,7 @@ class RunningGateway:
         settings: Settings,
         open_workspace: Callable[[], Workspace] | None,
         *,
+        tools: frozenset[str],
         servers: frozenset[str] = frozenset({"pensieve"}),
         handles: bool = True,
         bind: str = "127.0.0.1",
@@ -63,14 +64,12 @@ class RunningGateway:
         run: str = "",
         told: Callable[[str, Report], None] | None = None,
     ) -> None:
-        """`handles` gives the host's own results names. `bind` beyond the loopback is for whoever asks for it.
+        """`tools` are the names of our server's tools. `handles` gives the host's own results names. `bind` beyond the loopback is for whoever asks for it.
 
         Raises WorkspaceError when the port is taken.
         """
-        from pensieve_mcp.spellbook.registry import spellbook
-
         policy = policy_of(settings)
-        facts = Facts(servers, frozenset(spellbook()))
+        facts = Facts(servers, tools)
         lines, earlier = Lines(), Earlier()
         handle_tokens = settings.gateway_handle_tokens if handles else None
 

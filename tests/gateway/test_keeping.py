@@ -89,6 +89,7 @@ def test_what_the_host_no_longer_holds_is_restored_with_its_words(
     talk = Talk()
     talk.host(HOST_TEXT)
     handle = seen(keeper, talk).host_results[0].handle
+    do(episode_of(workspace), talk, "deleteContext", msg_id=handle)
     fresh = Talk()
     fresh.host("small")
     fresh.host("what the compaction left " * 60, "Bash", command="ls")

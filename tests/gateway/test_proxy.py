@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from http.client import IncompleteRead
 
 import pytest
-from talks import Talk
+from talks import FACTS, Talk
 from upstreams import Handler, Upstream, ask, raw_socket
 
 from pensieve_mcp.errors import StorageError, WorkspaceError
@@ -34,7 +34,9 @@ def upstream() -> Iterator[Upstream]:
 
 @pytest.fixture
 def gateway(upstream: Upstream) -> Iterator[RunningGateway]:
-    with RunningGateway((Place.of(upstream.url + "/base"),), EAGER, None, handles=False) as running:
+    with RunningGateway(
+        (Place.of(upstream.url + "/base"),), EAGER, None, tools=FACTS.tools, handles=False
+    ) as running:
         yield running
 
 
@@ -225,7 +227,7 @@ def test_the_upstreams_own_errors_pass(gateway: RunningGateway, upstream: Upstre
 def test_an_upstream_that_is_not_there_is_told_clearly() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    with RunningGateway((Place.of(f"http://127.0.0.1:{port}"),), EAGER, None) as gateway:
+    with RunningGateway((Place.of(f"http://127.0.0.1:{port}"),), EAGER, None, tools=FACTS.tools) as gateway:
         answer, text = ask(gateway.url, "POST", "/v1/messages", Talk().body("anthropic"), JSON)
 
     assert (answer.status, answer.headers["x-pensieve-gateway"]) == (502, "unreachable")
@@ -355,7 +357,7 @@ def test_a_ledger_that_cannot_be_written_stops_nothing(upstream: Upstream) -> No
     def full_disk() -> None:
         raise StorageError("The disk is full.", hint="Make room.", slug="disk_full")
 
-    with RunningGateway((Place.of(upstream.url),), EAGER, full_disk) as gateway:  # type: ignore[arg-type]
+    with RunningGateway((Place.of(upstream.url),), EAGER, full_disk, tools=FACTS.tools) as gateway:  # type: ignore[arg-type]
         talk = deleted_talk()
         talk.host("words " * 2_000)
         for _ in range(3):

@@ -15,7 +15,8 @@ KNOWN_TO: dict[str, tuple[str, ...]] = {
     "mcp_types": ("server/",),
     "anyio": ("server/",),
     "starlette": ("server/",),
-    "uvicorn": ("server/",),
+    "uvicorn": ("server/", "gateway/serving.py"),
+    "httpx2": ("gateway/proxy.py", "statelm/backends/http.py"),  # each speaks to model APIs, in its own way
     "numpy": ("index/",),  # arrays are the index's own matter
     "platformdirs": ("settings.py",),
     "pydantic": ("spellbook/",),  # stands at the border: arguments and results of spells

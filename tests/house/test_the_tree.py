@@ -118,6 +118,7 @@ def test_every_import_of_the_package_is_a_declared_dependency() -> None:
         "mcp_types": "mcp",
         "starlette": "mcp",
         "uvicorn": "mcp",
+        "httpx2": "mcp",
         "torch": "sentence_transformers",
     }
     used = {
