@@ -18,6 +18,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "read": ("finding", "read"),
     "note": ("noting", "note"),
     "handoff": ("handing", "handoff"),
+    "consolidate": ("consolidating", "consolidate"),
     "status": ("indexing", "status"),
     "skipped": ("indexing", "skipped"),
     "explain": ("indexing", "explain"),

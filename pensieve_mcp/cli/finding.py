@@ -13,6 +13,7 @@ from pensieve_mcp.cli.shell import Shell, command_options, document_path, json_o
 from pensieve_mcp.cli.translating import for_person
 from pensieve_mcp.errors import Miscast, NoSuchChunk, NotReady
 from pensieve_mcp.handles import parse_chunk_id
+from pensieve_mcp.spellbook.wording import count, is_first
 
 if TYPE_CHECKING:
     from pensieve_mcp.corpus.types import Chunk, Document
@@ -33,7 +34,7 @@ _PLACE = re.compile(r"(?P<path>.+):(?P<line>\d{1,12})\Z", re.S)
 )
 @click.option(
     "--scope",
-    type=click.Choice(("documents", "notes", "history")),
+    type=click.Choice(("documents", "notes", "history", "all")),
     default="documents",
     help="Where to search.",
 )
@@ -61,10 +62,13 @@ def search(
             data = _documents(workspace, queries, mode, (under,) if under else shell.under, limit)
         elif scope == "notes":
             data = _notes(workspace, queries, limit)
+        elif scope == "all":
+            data = _everything(workspace, queries, mode, (under,) if under else shell.under, limit)
         else:
             data = _history(workspace, queries, limit)
         if as_json:
-            put_json(data)
+            hits = [{name: value for name, value in hit.items() if name != "head"} for hit in data["hits"]]
+            put_json(data | {"hits": hits})
             return
         for hit in data["hits"]:
             head = " · ".join(str(part) for part in hit["head"] if part)
@@ -121,7 +125,7 @@ def _answer(
     words = [f"{len(hits):,} of {total:,}." if hits else "Nothing found."]
     if not hits and not progress.searchable and progress.state not in ("ready", "empty"):
         words = []  # there is nothing that could have been found: only that is said
-    words += map(for_person, notes)
+    words = [*filter(is_first, notes), *words, *(for_person(n) for n in notes if not is_first(n))]
     if not hits and suggestions:
         words.append(f"Near spellings that occur: {', '.join(suggestions)}.")
     if not hits or progress.state == "building":
@@ -148,7 +152,7 @@ def _notes(workspace: Workspace, queries: list[str], limit: int) -> dict[str, An
                 },
             )
     hits = list(found.values())[:limit]
-    message = f"{len(hits):,} notes." if hits else "No note has these words."
+    message = f"{count(len(hits), 'note')}." if hits else "No note has these words."
     return {"hits": hits, "total": len(found), "suggestions": [], "message": message}
 
 
@@ -169,8 +173,23 @@ def _history(workspace: Workspace, queries: list[str], limit: int) -> dict[str, 
                 },
             )
     hits = list(found.values())[:limit]
-    message_ = f"{len(hits):,} messages." if hits else "No message has these words."
+    message_ = f"{count(len(hits), 'message')}." if hits else "No message has these words."
     return {"hits": hits, "total": len(found), "suggestions": [], "message": message_}
+
+
+def _everything(
+    workspace: Workspace, queries: list[str], mode: str, under: tuple[str, ...], limit: int
+) -> dict[str, Any]:
+    """The best of documents, notes and earlier messages, one after another."""
+    part = max(3, limit // 3)
+    documents = _documents(workspace, queries, mode, under, limit)
+    others = [_notes(workspace, queries, part), _history(workspace, queries, part)]
+    return {
+        **documents,
+        "hits": [*documents["hits"], *(hit for other in others for hit in other["hits"])],
+        "total": documents["total"] + sum(other["total"] for other in others),
+        "message": " ".join([documents["message"], *(other["message"] for other in others if other["hits"])]),
+    }
 
 
 def _line_start(workspace: Workspace, document: Document, line: int) -> int | None:

@@ -117,6 +117,27 @@ BASIN = Basin(
             );
             """,
         ),
+        Migration(
+            "consolidation",
+            "One merger at a time, known by a token; what it found per conversation outlives a crash.",
+            """
+            CREATE TABLE merger_lease (
+                one INTEGER PRIMARY KEY CHECK (one = 1),
+                token TEXT NOT NULL,
+                owner TEXT NOT NULL,              -- host:process
+                fence INTEGER NOT NULL,           -- grows with every owner
+                beat REAL NOT NULL                -- seconds since 1970; 0 when given back
+            );
+            CREATE TABLE candidates (
+                source TEXT NOT NULL,             -- episode:12
+                version TEXT NOT NULL,            -- digest of what it was made from
+                body TEXT NOT NULL,               -- JSON
+                at REAL NOT NULL,
+                published INTEGER NOT NULL DEFAULT 0,  -- fence of the merger that took it in; 0: not yet
+                PRIMARY KEY (source, version)
+            );
+            """,
+        ),
     ),
 )
 

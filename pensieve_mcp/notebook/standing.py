@@ -25,12 +25,18 @@ def strength(note: Note) -> int:
         return 0
     if note.kind == "user" and note.author in PERSONS:
         return STRENGTH["user"]
-    holding = [STRENGTH[piece.kind] for piece in note.evidence if piece.state in HOLDING]
+    holding = [_worth(piece) for piece in note.evidence if piece.state in HOLDING]
     if holding:
         return max(holding)
     if note.evidence and all(piece.state != "unchecked" for piece in note.evidence):
         return 0
     return STRENGTH["tool"] if note.kind == "user" else STRENGTH["guess"]
+
+
+def _worth(piece: Evidence) -> int:
+    """Without a quote a piece tells where a claim comes from, not that it stands there."""
+    worth = STRENGTH[piece.kind]
+    return worth if piece.quote else min(worth, STRENGTH["tool"])
 
 
 def in_words(note: Note) -> str:

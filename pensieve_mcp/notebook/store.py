@@ -19,6 +19,7 @@ from pensieve_mcp.errors import Conflict, Miscast, NoSuchNote
 from pensieve_mcp.fulltext import match_expressions, snippet
 from pensieve_mcp.notebook import checks, revoking, standing
 from pensieve_mcp.notebook.filtering import condition_of
+from pensieve_mcp.notebook.lease import MergerLease
 from pensieve_mcp.notebook.schema import (
     BARE_COLUMNS,
     BASIN,
@@ -45,6 +46,7 @@ from pensieve_mcp.notebook.types import (
     NoteLimits,
     NotePage,
     Plan,
+    Proposal,
     Revision,
     Revoked,
     RevokedSource,
@@ -532,6 +534,93 @@ class Notebook:
             hint=f"Read it again with readNote, then repeat the change with expect_revision={have}.",
         )
 
+    # --- consolidation --------------------------------------------------------------------------------
+
+    def add_candidate(self, source: str, version: str, body: str) -> bool:
+        """Keep what a conversation has to offer, once for each version of it. Answers whether it is new."""
+        with self._connections.writing() as db:
+            return (
+                db.conn.execute(
+                    "INSERT INTO candidates (source, version, body, at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                    (source, version, body, self._clock()),
+                ).rowcount
+                > 0
+            )
+
+    def candidates(self) -> list[tuple[str, str, str]]:
+        """(source, version, body) that no merger took in yet, the newest version of each source."""
+        with self._connections.reading() as db:
+            rows = db.conn.execute(
+                "SELECT source, version, body FROM candidates c WHERE published = 0 AND at = "
+                "(SELECT max(at) FROM candidates d WHERE d.source = c.source AND d.published = 0) "
+                "GROUP BY source ORDER BY source"
+            )
+            return [(row[0], row[1], row[2]) for row in rows]
+
+    def take_lease(self, owner: str | None = None, *, stale_seconds: float = 60.0) -> MergerLease | None:
+        """The right to consolidate, or None while another living process has it."""
+        return MergerLease.take(self._connections, owner=owner, stale_seconds=stale_seconds)
+
+    def publish(
+        self,
+        lease: MergerLease,
+        proposals: Sequence[Proposal],
+        *,
+        taken: Sequence[tuple[str, str]] = (),
+        author: str = "merger",
+    ) -> list[Proposal]:
+        """Make all changes that still fit, in one transaction under the lease; answers those that were made.
+        `taken` are the (source, version) of the candidates that were thought of.
+
+        Raises MergerLeaseLost, and changes nothing, when the lease is another's by now.
+        """
+        made: list[Proposal] = []
+        with self._connections.writing() as db:
+            lease.check(db)
+            for proposal in proposals:
+                fits = all(
+                    _live_revision(_current(db, key)) == revision for key, revision in proposal.expected
+                )
+                if fits:
+                    self._make(db, proposal, author)
+                    made.append(proposal)
+            db.conn.executemany(
+                "UPDATE candidates SET published = ?1 WHERE published = 0 AND source = ?2 AND at <= "
+                "(SELECT at FROM candidates WHERE source = ?2 AND version = ?3)",
+                [(lease.fence, source, version) for source, version in taken],
+            )
+        return made
+
+    def _make(self, db: Database, proposal: Proposal, author: str) -> None:
+        current = _current(db, proposal.key)
+        if proposal.what == "merge":
+            self._merge(
+                db, proposal.key, current, proposal.keys, proposal.content, proposal.summary, (), author
+            )
+            return
+        if proposal.what == "mark":
+            assert current is not None  # its revision was expected
+            note = replace(current, status=proposal.status, reason=proposal.reason, author=author)
+            self._put(db, note, current, "status")
+            return
+        note, _ = self._prepared(
+            Note(
+                key=proposal.key,
+                summary=proposal.summary,
+                content=proposal.content,
+                revision=0,
+                created=0.0,
+                updated=0.0,
+                evidence=proposal.evidence,
+                links=proposal.links,
+                author=author,
+                status=proposal.status,
+                reason=proposal.reason,
+            )
+        )
+        note, _ = revoking.under_revocation(db, note)
+        self._put(db, note, current, "write")
+
     # --- reading --------------------------------------------------------------------------------------
 
     def read(self, key: str, revision: int | None = None) -> Note:
@@ -828,6 +917,10 @@ def _weight(status: str, holds: bool, linked: int) -> float:
     standing_weight = {"active": 1.0, "needs review": 0.7}.get(status, 0.3)
     # 1.3 makes up for the length that its quotes give a note, and somewhat more
     return standing_weight * (1.3 if holds else 1.0) * (1.0 + 0.05 * min(3, linked))
+
+
+def _live_revision(note: Note | None) -> int:
+    return 0 if note is None or note.deleted else note.revision
 
 
 def _weighed(db: Database, key: str, note: Note, current: Note) -> tuple[Note, list[str]]:

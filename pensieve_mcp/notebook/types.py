@@ -199,6 +199,26 @@ class Changes:
 
 
 @dataclass(frozen=True, slots=True)
+class Proposal:
+    """One change that a consolidation would make. `expected` are the revisions it was thought up on (0: no such note):
+    when one of them is another by now, the proposal is left out.
+
+    `merge` takes `keys` into `key`, `mark` sets its status, `write` is a note of its own.
+    """
+
+    what: Literal["merge", "mark", "write"]
+    key: str
+    expected: tuple[tuple[str, int], ...]
+    keys: tuple[str, ...] = ()
+    summary: str = ""
+    content: str = ""
+    evidence: tuple[Evidence, ...] = ()
+    links: tuple[str, ...] = ()
+    status: Status = "active"
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class NoteLimits:
     """Bounds of a note. Beyond them a note is refused with the way to split it."""
 

@@ -30,6 +30,7 @@ FLOORS: dict[str, int] = {
     "episode": 5,
     "evidence": 5,
     "builder": 5,
+    "consolidation": 6,
     "spellbook": 6,
     "gateway": 6,
     "server": 7,
