@@ -32,9 +32,9 @@ log = logging.getLogger(__name__)
 HARD_STOP_ROUNDS = 200  # the paper's evaluation; the budget of rounds (150) only leaves finish to be chosen
 ROUNDS_A_CHUNK, SCAN_ROUNDS = 3, 50  # without search: read, note, delete; and some to begin and end
 STRAY_TURNS = 4  # turns in a row that came to nothing, after which a model is stuck
-SAME_CALL = 3  # times the same call may be written in one state of affairs
+SAME_CALL = 3  # times a chunk may be read, and the same search be made, whatever happened between
 UNCOUNTED = Usage()
-CHANGING = frozenset({"note", "updateNote", "deleteContext", "restoreContext", "plan", "buildIndex"})
+CHANGING = frozenset({"note", "updateNote", "deleteContext", "restoreContext", "buildIndex"})
 ENDLESS = frozenset(
     {"checkBudget", "readChunk"}
 )  # may be called alike again: reading on, looking at the meter
@@ -69,7 +69,8 @@ class Loop:
         self.peak_prompt_tokens = 0
         self.visible: list[int] = []
         self._counts: Counter[str] = Counter()
-        self._written: Counter[str] = Counter()
+        self._written: Counter[str] = Counter()  # since the state last changed
+        self._ever: Counter[str] = Counter()
         self._strays = 0
         self._last_tool = ""
         self._began = time.monotonic(), time.process_time()
@@ -185,6 +186,13 @@ class Loop:
                 hint="Search with other words, read another chunk, or finish with what the notes say.",
                 slug="repeated",
             )
+        self._ever[said] += 1
+        if call.name == "searchEngine" and self._ever[said] > SAME_CALL:
+            raise Miscast(
+                f"This search was made {self._ever[said] - 1} times; it finds the same again.",
+                hint="Search with other words, or finish with what the notes say.",
+                slug="repeated",
+            )
         if (
             call.name == "readChunk"
             and self._written[said] > SAME_CALL
@@ -216,10 +224,9 @@ class Loop:
 
     def _done(self, call: Call, thought: str, text: str, is_error: bool, usage: Usage) -> None:
         if call.name in CHANGING and not is_error:
-            changed = {said for said in self._written if call.name not in ("plan",)}
-            for said in changed:
-                if not said.startswith(f'{{"name": "{call.name}"'):
-                    self._written[said] = 0
+            # The state is another one now, so what was tried before may be tried again.
+            own = f'{{"name": "{call.name}"'
+            self._written = Counter({said: n for said, n in self._written.items() if said.startswith(own)})
         self._strays = self._strays + 1 if is_error else 0
         self._last_tool = call.name
         self._counts["errors" if is_error else call.name] += 1

@@ -185,6 +185,20 @@ def test_the_same_call_again_is_corrected_and_then_stopped(play) -> None:
     assert run.asked.metrics.searches == 1
 
 
+def test_a_search_deleted_and_made_again_and_again_is_corrected(play) -> None:
+    """What a small model does that cannot admit that nothing is there."""
+    lines = []
+    for _ in range(4):
+        lines += [
+            call("searchEngine", keyword="museum"),
+            lambda prompt: call("deleteContext", msg_id=last_id(prompt)),
+        ]
+    run = play(*lines[:7], call("finish", answer="not found"))
+
+    assert "it finds the same again" in run.sent[-1]
+    assert run.asked.metrics.searches == 3
+
+
 def test_an_unknown_id_is_corrected_and_the_model_goes_on(play) -> None:
     run = play(
         call("deleteContext", msg_id="m99"), call("readChunk", chunk_id="c9999"), call("finish", answer="x")
