@@ -131,14 +131,52 @@ def find_history(
             words = f"{message.tool} {message.label}".strip() + (
                 " (call)" if message.role == "assistant" else ""
             )
-            hits.setdefault(
-                handle,
-                OtherHit(
-                    id=handle, summary=f"{words} · {state}", highlights=[hit.snippet] if hit.snippet else []
-                ),
-            )
+            highlights = [hit.snippet] if hit.snippet else []
+            if which.numbers is not None and len(which.numbers) == 1:
+                highlights = detail(handle, _content(episode, message), query) or highlights
+            hits.setdefault(handle, OtherHit(id=handle, summary=f"{words} · {state}", highlights=highlights))
         total = max(total, found if sifted else answer.total)
     return list(hits.values()), max(total, len(hits))
+
+
+DETAIL_CHARS = 300  # on either side of a place
+DETAILS = 4  # stretches of one message
+
+
+def detail(handle: str, text: str, query: str) -> list[str]:
+    """What stands around the places of a query in one message, each with the part it lies in (`m12.3`), so that the
+    part can be deleted or restored by itself. The very words come first, else the places with the rarest of them."""
+    from pensieve_mcp.ledger.parts import split_parts
+
+    folded = text.casefold()
+    if len(folded) != len(text):
+        folded = text.lower() if len(text.lower()) == len(text) else text
+    words = list(dict.fromkeys(re.findall(r"\w+", query.casefold())))[:32]
+    phrase = r"\W+".join(map(re.escape, words))
+    places = [(m.start(), m.end(), 1.0) for m in re.finditer(phrase, folded)] if words else []
+    if not places:  # rare words tell a place better than frequent ones
+        for word in words:
+            spots = [(m.start(), m.end()) for m in re.finditer(re.escape(word), folded)]
+            places += [(start, end, 1.0 / len(spots)) for start, end in spots]
+    stretches: list[tuple[int, int, float]] = []
+    for start, end, weight in sorted(places):
+        low, high = max(0, start - DETAIL_CHARS), min(len(text), end + DETAIL_CHARS)
+        if stretches and low < stretches[-1][1] and high - stretches[-1][0] <= 3 * DETAIL_CHARS:
+            stretches[-1] = (stretches[-1][0], high, stretches[-1][2] + weight)
+        else:
+            stretches.append((low, high, weight))
+    best = sorted(stretches, key=lambda one: (-one[2], one[0]))[:DETAILS]
+    ends = [0]
+    for part in split_parts(text):
+        ends.append(ends[-1] + len(part))
+    shown = []
+    for low, high, _ in best:
+        middle = (low + high) // 2
+        number = max(1, sum(1 for end in ends[:-1] if end <= middle))
+        shown.append(
+            f"{handle}.{number}: {'…' if low else ''}{text[low:high]}{'…' if high < len(text) else ''}"
+        )
+    return shown
 
 
 def _content(episode: Episode, message: Message) -> str:

@@ -9,7 +9,7 @@ from pydantic import Field
 from pensieve_mcp.errors import Miscast
 from pensieve_mcp.spellbook.recollecting import OtherHit, find_history, find_notes
 from pensieve_mcp.spellbook.registry import Args, Outcome, Result, spell
-from pensieve_mcp.spellbook.wording import bytes_of, listing, one_line
+from pensieve_mcp.spellbook.wording import bytes_of, count, is_first, listing, one_line
 
 if TYPE_CHECKING:
     from pensieve_mcp.episode import Episode
@@ -217,7 +217,7 @@ def _message(
                 "Try other words, fewer words or several queries."
                 + (" Without under there may be more." if args.under else "")
             )
-    words += notes
+    words = [*filter(is_first, notes), *words, *(note for note in notes if not is_first(note))]
     if progress.state == "building" or not retrieved:
         words.append(workspace.standing())
     return " ".join(word for word in words if word)
@@ -236,8 +236,15 @@ def _history(episode: Episode, args: SearchArgs, queries: list[str], start: int)
 
 
 def _block(hit: OtherHit) -> str:
+    whole = any(
+        text.startswith(f"{hit.id}.") for text in hit.highlights
+    )  # the detail of one message was asked for
+    limit = 1_300 if whole else 240
     return listing(
-        [f"{hit.id} · {one_line(hit.summary, 200)}", *("  " + one_line(text, 240) for text in hit.highlights)]
+        [
+            f"{hit.id} · {one_line(hit.summary, 200)}",
+            *("  " + one_line(text, limit) for text in hit.highlights),
+        ]
     )
 
 
@@ -265,7 +272,7 @@ def _other(
     next_cursor = str(end) if shown and end < len(hits) else None
     total = max(total, len(hits))
     message = (
-        f"{len(shown)} of {total:,} {what}s. {how}"
+        f"{len(shown)} of {count(total, what)}. {how}"
         if shown
         else f"No {what} has these words. Try other words."
     )

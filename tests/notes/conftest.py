@@ -13,6 +13,7 @@ from pensieve_mcp.episode import Episode
 from pensieve_mcp.ledger.events import Message, Said
 from pensieve_mcp.notebook.types import Note
 from pensieve_mcp.spellbook.casting import CastResult, cast
+from pensieve_mcp.tokens import count_tokens
 from pensieve_mcp.workspace import Workspace
 
 LEASE = """# The lease of the mill
@@ -83,7 +84,7 @@ class Desk:
 
         number = self.workspace.ledger.reserve(1)
         digest = hashlib.sha256(text.encode()).digest()
-        message = Message(number, role, tool, 10, digest)  # type: ignore[arg-type]
+        message = Message(number, role, tool, count_tokens(text), digest)  # type: ignore[arg-type]
         self.workspace.ledger.append(self.episode.episode_id, [Said(message)], {digest: text})
         return f"m{number}"
 
