@@ -309,8 +309,7 @@ class _Build:
             return self.plan.rebuild
         told = why_stale(stored, ours)
         if told:
-            self.warnings[told] = None
-            log.info(told)
+            log.info(told)  # this build mends it, so there is nothing that anybody must do
         # New readers alone: each document knows its reader, and failures know theirs.
         return self.plan.rebuild or _cut_differently(stored, ours)
 

@@ -218,9 +218,10 @@ class Episode:
         is_error: bool,
         host_call_id: str | None,
         thought: str = "",
+        repeated_tokens: int = 0,
     ) -> None:
         """Write a call and its result into the ledger, in one transaction. `thought` is what was said with the call,
-        where the door hears it."""
+        where the door hears it; `repeated_tokens` of the result count already elsewhere."""
         contents = {}
         said: list[Event] = []
         for place, role, body in ((call_number, "assistant", call_text), (number, "tool", text)):
@@ -233,7 +234,9 @@ class Episode:
                         number=place,
                         role="tool" if result else "assistant",
                         tool=tool,
-                        tokens=count_tokens(body) + (0 if result else count_tokens(thought)),
+                        tokens=max(0, count_tokens(body) - repeated_tokens)
+                        if result
+                        else count_tokens(body) + count_tokens(thought),
                         digest=digest,
                         label=label if result else "",
                         invoking=call_number if result else None,

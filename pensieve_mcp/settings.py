@@ -86,6 +86,11 @@ class Settings:
         "Days after which contents of unused conversations are let go; 0 keeps them until `pensieve purge`.",
         minimum=0,
     )
+    note_deletes: str = _setting(
+        "allowed",
+        "Whether a model may delete notes: allowed, or ask, which marks them until a person runs pensieve note delete.",
+        choices=("allowed", "ask"),
+    )
     call_seconds: int = _setting(
         25, "Longest time one call may take before it answers with an error.", minimum=2
     )
@@ -204,8 +209,9 @@ def _coerce(name: str, value: Any, source: str) -> Any:
         import difflib
 
         near = difflib.get_close_matches(name, known, n=3)
+        told = f"--set {name}" if source == "argument" else f"{source} sets {name!r}"
         raise WorkspaceError(
-            f"{source} sets {name!r}, which is no setting.",
+            f"{told}: there is no such setting.",
             hint=f"Did you mean {', '.join(near)}?" if near else "`pensieve doctor` lists the settings.",
             slug="bad_setting",
         )

@@ -13,6 +13,7 @@ import click
 
 from pensieve_mcp.cli.output import put, put_json, say
 from pensieve_mcp.cli.shell import Shell, command_options, json_option, leave
+from pensieve_mcp.errors import Miscast
 
 DOOR = "cli"
 
@@ -47,6 +48,11 @@ def run_cast(shell: Shell, spell: str, arguments: dict[str, Any], handle: str | 
     answer."""
     from pensieve_mcp.spellbook.casting import cast as cast_spell
 
+    if handle is None and (refused := _refused(spell, arguments)) is not None:
+        # a call that cannot be made begins no conversation
+        text = f"{refused.message} {refused.hint}".strip()
+        put_json({"text": text, "error": refused.slug}) if as_json else put(text)
+        return 1
     # builds run in this process: one that ends with the command would be begun and killed by every cast
     with shell.open() as workspace:
         episode = workspace.episode(DOOR, handle=handle)
@@ -66,6 +72,16 @@ def run_cast(shell: Shell, spell: str, arguments: dict[str, Any], handle: str | 
         else:
             put(answer.text)
         return 1 if answer.is_error else 0
+
+
+def _refused(spell: str, arguments: dict[str, Any]) -> Miscast | None:
+    from pensieve_mcp.spellbook.casting import check_arguments, find_spell
+
+    try:
+        check_arguments(find_spell(spell), arguments)
+    except Miscast as refused:
+        return refused
+    return None
 
 
 def parse_arguments(given: tuple[str, ...]) -> dict[str, Any]:

@@ -20,10 +20,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from pensieve_mcp.cli.indexing import meaning_words
 from pensieve_mcp.cli.output import bold, put, put_json, put_table
 from pensieve_mcp.cli.shell import Shell, command_options, json_option, leave
 from pensieve_mcp.errors import PensieveError
 from pensieve_mcp.settings import FILE_NAME, Resolved, data_folder, resolve
+from pensieve_mcp.spellbook.wording import count
 
 if TYPE_CHECKING:
     from pensieve_mcp.workspace import Workspace
@@ -54,9 +56,10 @@ class Check:
 
 
 @click.command(short_help="Look for trouble, say what to do.")
+@click.option("--all", "everything", is_flag=True, help="List settings that have their default, too.")
 @json_option
 @command_options
-def doctor(shell: Shell, as_json: bool) -> None:
+def doctor(shell: Shell, everything: bool, as_json: bool) -> None:
     """Versions, settings and where they come from, databases, index, disk, hosts; says what to do. Exit code 1 if
     something is broken."""
     checks = [*_machine(), *_data_folder(shell)]
@@ -93,10 +96,16 @@ def doctor(shell: Shell, as_json: bool) -> None:
         mark = {"ok": "ok  ", "note": "note", "bad": bold("BAD ")}[check.state]
         put(f"{mark}  {check.name}: {check.detail}" + (f"\n      → {check.advice}" if check.advice else ""))
     put("")
+    shown = [s for s in settings if everything or s["value"] != s["default"]]
     put_table(
         ("setting", "value", "from", "meaning"),
-        [(s["name"], str(s["value"]), s["source"], s["meaning"]) for s in settings],
+        [(s["name"], str(s["value"]), s["source"], s["meaning"]) for s in shown],
     )
+    if not everything:
+        put(
+            f"{'The other' if shown else 'All'} {count(len(settings) - len(shown), 'setting')} "
+            "are at their defaults; pensieve doctor --all lists them."
+        )
     leave(1 if broken else 0)
 
 
@@ -231,7 +240,7 @@ def _build(workspace: Workspace) -> Iterator[Check]:
     state: State = (
         "ok" if told.state in ("ready", "building") else "note" if told.state in ("empty", "stale") else "bad"
     )
-    words = f"{told.state}, {total.documents:,} documents, {sum(total.skipped.values()):,} skipped"
+    words = f"{told.state}, {count(total.documents, 'document')}, {sum(total.skipped.values()):,} skipped"
     if told.owner:
         words += f"; {'being built' if told.state == 'building' else 'last built'} by {told.owner}"
     yield Check(
@@ -254,13 +263,17 @@ def _build(workspace: Workspace) -> Iterator[Check]:
     if wrong:
         yield Check("index", "bad", " ".join(wrong), "pensieve workspace rebuild makes it anew.")
     else:
-        yield Check(
-            "index",
-            "ok",
-            ", ".join(f"{name} {value}" for name, value in stats.items() if isinstance(value, int | str))[
-                :400
-            ],
-        )
+        yield Check("index", "ok", _index_words(workspace, stats))
+
+
+def _index_words(workspace: Workspace, stats: dict[str, Any]) -> str:
+    vectors = stats.get("vectors", {})
+    size = (int(stats.get("bytes", 0)) + int(vectors.get("size_bytes", 0))) / 2**20
+    words = f"sound, {count(int(stats.get('passages', 0)), 'passage')}, {size:,.1f} MiB"
+    meaning = meaning_words(
+        workspace.settings, int(vectors.get("passages", 0)), int(vectors.get("upgraded", 0))
+    )
+    return f"{words}; {meaning}" if meaning else words
 
 
 def _encoder(workspace: Workspace) -> Iterator[Check]:

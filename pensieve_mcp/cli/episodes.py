@@ -6,12 +6,17 @@ import dataclasses
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
 from pensieve_mcp.cli.output import bold, dim, put, put_json, put_table, say
-from pensieve_mcp.cli.shell import Shell, command_options, json_option
+from pensieve_mcp.cli.shell import Shell, command_options, json_option, spare
+from pensieve_mcp.spellbook.wording import count, one_line
+
+if TYPE_CHECKING:
+    from pensieve_mcp.ledger.store import EpisodeRecord
+    from pensieve_mcp.workspace import Workspace
 
 DAY_SECONDS = 86_400
 
@@ -28,16 +33,33 @@ def episodes() -> None:
 def list_(shell: Shell, limit: int, as_json: bool) -> None:
     """Conversations, the last used first."""
     with shell.open() as workspace:
-        found = workspace.ledger.episodes(limit=limit)
+        found = [(one, *_standing(workspace, one)) for one in workspace.ledger.episodes(limit=limit)]
         if as_json:
-            put_json([dataclasses.asdict(one) for one in found])
+            put_json(
+                [dataclasses.asdict(one) | {"title": title, "state": state} for one, title, state in found]
+            )
             return
         put_table(
             ("episode", "door", "host", "state", "last used", "title"),
-            [(one.handle, one.door, one.host, one.state, _when(one.last), one.title) for one in found],
+            [(one.handle, one.door, one.host, state, _when(one.last), title) for one, title, state in found],
         )
         if not found:
             say("No episodes yet.")
+
+
+def _standing(workspace: Workspace, record: EpisodeRecord) -> tuple[str, str]:
+    """What a conversation is about, and whether it was answered: from the goal of its plan, its first search or
+    its answer."""
+    transcript = workspace.ledger.transcript(record.episode_id)
+    goal = workspace.notebook.read_plan(scope=str(record.episode_id)).goal
+    searched = next(
+        (e.message.label for e in transcript.entries if e.message.tool == "searchEngine" and e.message.label),
+        "",
+    )
+    answer = transcript.sealed[0].answer if transcript.sealed else ""
+    title = record.title or goal or searched.partition("“")[2].removesuffix("”") or answer
+    state = "answered" if transcript.sealed and record.state == "open" else record.state
+    return one_line(title, 80), state
 
 
 @episodes.command()
@@ -82,7 +104,8 @@ def show(shell: Shell, handle: str, as_json: bool) -> None:
             )
             return
         put(
-            f"{record.handle}: {transcript.rounds:,} rounds, {transcript.visible_tokens:,} tokens visible, "
+            f"{record.handle}: {count(transcript.rounds, 'round')}, "
+            f"{count(transcript.visible_tokens, 'token')} visible, "
             f"peak {transcript.peak_tokens:,}, freed {transcript.freed_tokens:,}."
         )
         put_table(
@@ -153,8 +176,9 @@ def replay(shell: Shell, handle: str, curve: bool) -> None:
 @episodes.command()
 @click.argument("handle", metavar="EPISODE")
 @click.argument("file", required=False, type=click.Path(dir_okay=False))
+@click.option("--overwrite", is_flag=True, help="Write over a file that is there.")
 @command_options
-def export(shell: Shell, handle: str, file: str | None) -> None:
+def export(shell: Shell, handle: str, file: str | None, overwrite: bool) -> None:
     """A conversation as JSON lines, to FILE or stdout; `episodes import` reads it."""
     with shell.open() as workspace:
         lines = workspace.ledger.export_episode(workspace.ledger.episode(handle).episode_id)
@@ -162,6 +186,7 @@ def export(shell: Shell, handle: str, file: str | None) -> None:
             for line in lines:
                 put(line.rstrip("\n"))
             return
+        spare(Path(file), overwrite)
         with Path(file).open("w", encoding="utf-8", newline="\n") as out:
             out.writelines(lines)
         say(f"Written to {file}.")
@@ -198,7 +223,11 @@ def purge(
     with shell.open() as workspace:
         record = workspace.ledger.episode(handle) if handle else None
         if not yes:
-            what = f"episode {record.handle}" if record else f"all episodes not used for {days:,} days"
+            what = (
+                f"episode {record.handle}"
+                if record
+                else f"all episodes not used for {count(days or 0, 'day')}"
+            )
             click.confirm(f"Remove {what} from workspace {workspace.name} for good?", abort=True, err=True)
         purged = workspace.ledger.purge(
             before=None if days is None else time.time() - days * DAY_SECONDS,
@@ -209,7 +238,8 @@ def purge(
             put_json(dataclasses.asdict(purged))
             return
         put(
-            f"{purged.episodes:,} episodes, {purged.messages:,} messages removed, {purged.freed_bytes:,} bytes freed"
+            f"{count(purged.episodes, 'episode')}, {count(purged.messages, 'message')} removed, "
+            f"{count(purged.freed_bytes, 'byte')} freed"
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import mimetypes
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -16,11 +17,12 @@ from pensieve_mcp.cli.shell import Shell, command_options, json_option
 from pensieve_mcp.cli.translating import for_person
 from pensieve_mcp.corpus.types import SkipReason
 from pensieve_mcp.errors import WorkspaceError
-from pensieve_mcp.spellbook.wording import count
+from pensieve_mcp.spellbook.wording import count, shares
 
 if TYPE_CHECKING:
     from pensieve_mcp.corpus.explaining import Explanation
     from pensieve_mcp.corpus.types import BuildProgress, Skipped
+    from pensieve_mcp.settings import Settings
     from pensieve_mcp.workspace import Workspace
 
 MAX_SHOWN_REASONS = 8
@@ -94,8 +96,10 @@ def overview(workspace: Workspace, progress: BuildProgress | None = None) -> dic
 
 def sentence(data: dict[str, Any]) -> str:
     """The overview in a sentence."""
-    ranked = sorted(data["formats"].items(), key=lambda item: -item[1])[:6]
-    formats = ", ".join(f"{_short_type(name)} {number:,}" for name, number in ranked)
+    named: dict[str, int] = {}
+    for name, number in data["formats"].items():
+        named[_short_type(name)] = named.get(_short_type(name), 0) + number
+    formats = shares(named)
     words = (
         f"{data['workspace']}: {count(data['documents'], 'document')}, {count(data['tokens'], 'token')}, "
         f"{count(data['chunks'], 'chunk')}" + (f" ({formats})" if formats else "") + "."
@@ -117,8 +121,7 @@ def say_what_is_missing(workspace: Workspace, data: dict[str, Any], *, kept: boo
     """What was skipped is said, and an empty result is never left without its reason. `kept`: the workspace is there
     afterwards, so that it can be asked."""
     if data["skipped"]:
-        ranked = sorted(data["skipped"].items(), key=lambda item: -item[1])
-        words = ", ".join(f"{reason} {number:,}" for reason, number in ranked[:MAX_SHOWN_REASONS])
+        words = shares(data["skipped"], MAX_SHOWN_REASONS)
         how = " `pensieve skipped` lists them." if kept else ""
         say(f"Skipped {sum(data['skipped'].values()):,}: {words}.{how}")
     for warning in data["warnings"]:
@@ -146,8 +149,24 @@ def status(shell: Shell, as_json: bool) -> None:
         put("Folders: " + ", ".join(f"{root['name']} = {root['folder']}" for root in data["roots"]))
         put(f"State: {data['state_folder']}")
         if data["passages"]:
-            put(f"Vectors: {data['upgraded_passages']:,} of {data['passages']:,} passages are upgraded.")
+            words = meaning_words(workspace.settings, data["passages"], data["upgraded_passages"])
+            if words:
+                put(f"Search by meaning: {words}.")
         say_what_is_missing(workspace, data)
+
+
+def meaning_words(settings: Settings, passages: int, refined: int) -> str:
+    """How well meaning is known, for a person; empty where there is nothing to tell."""
+    if not passages or settings.encoder != "static":
+        return ""
+    if refined >= passages:
+        return "the language model has read every passage"
+    if not settings.upgrade:
+        return "by word tables alone, since the setting upgrade is off"
+    return (
+        f"the language model has read {refined:,} of {count(passages, 'passage')}; word tables stand in for the rest, "
+        "and a running server goes on with it while idle"
+    )
 
 
 @click.command()
@@ -165,8 +184,10 @@ def skipped(shell: Shell, reason: str | None, under: str | None, as_json: bool) 
                 [{"path": s.path, "reason": s.reason, "detail": s.detail, "folder": s.folder} for s in found]
             )
             return
+        found.sort(key=lambda s: (s.reason, s.path))
         put_table(("reason", "path", "detail"), [(s.reason, s.path, s.detail) for s in found])
-        say(f"{len(found):,} skipped." if found else "Nothing was skipped.")
+        reasons = shares(Counter(s.reason for s in found), len(found))
+        say(f"{len(found):,} skipped: {reasons}." if found else "Nothing was skipped.")
 
 
 def _all_skipped(workspace: Workspace, under: tuple[str, ...], reason: str | None) -> Iterator[Skipped]:

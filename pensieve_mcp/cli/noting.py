@@ -14,8 +14,9 @@ import click
 
 from pensieve_mcp.cli import notes
 from pensieve_mcp.cli.output import bold, dim, put, put_json, put_table, say
-from pensieve_mcp.cli.shell import Shell, command_options, json_option
+from pensieve_mcp.cli.shell import Shell, command_options, json_option, spare
 from pensieve_mcp.errors import Miscast
+from pensieve_mcp.spellbook.wording import count
 
 if TYPE_CHECKING:
     from pensieve_mcp.notebook.types import Evidence, Note, NoteLine
@@ -83,8 +84,18 @@ def list_(
         if as_json:
             put_json([dataclasses.asdict(line) for line in lines])
             return
+        doubted = any(line.unsupported for line in lines)
         put_table(
-            ("key", "summary", "revision"), [(line.key, line.summary, str(line.revision)) for line in lines]
+            ("key", "summary", "revision", *(["evidence"] if doubted else [])),
+            [
+                (
+                    line.key,
+                    line.summary,
+                    str(line.revision),
+                    *([f"{line.unsupported} not supported" if line.unsupported else ""] if doubted else []),
+                )
+                for line in lines
+            ],
         )
         if not lines:
             say("No notes yet.")
@@ -298,8 +309,9 @@ def delete(shell: Shell, key: str, yes: bool) -> None:
 
 @note.command()
 @click.argument("place", required=False, metavar="[FILE | FOLDER/]")
+@click.option("--overwrite", is_flag=True, help="Write over a FILE that is there.")
 @command_options
-def export(shell: Shell, place: str | None) -> None:
+def export(shell: Shell, place: str | None, overwrite: bool) -> None:
     """All notes: as one JSON document to FILE or stdout, or as a Markdown file each into FOLDER/."""
     from pensieve_mcp.notebook import exchange
 
@@ -310,8 +322,9 @@ def export(shell: Shell, place: str | None) -> None:
             written = exchange.export_markdown(workspace.notebook, Path(place))
             for problem in written.problems:
                 say(problem)
-            say(f"{len(written.files):,} notes in {place}")
+            say(f"{count(len(written.files), 'note')} in {place}")
         else:
+            spare(Path(place), overwrite)
             exchange.write_file(Path(place), exchange.export_json(workspace.notebook) + "\n")
             say(f"Notes written to {place}")
 
@@ -333,6 +346,12 @@ def import_(shell: Shell, place: str, overwrite: bool, as_json: bool) -> None:
             taken = exchange.import_markdown(workspace.notebook, Path(place), on_conflict=choice)
         else:
             taken = exchange.import_json(workspace.notebook, _text_of(place), on_conflict=choice)
+    if not (taken.created or taken.updated or taken.unchanged or taken.conflicts or taken.problems):
+        raise Miscast(
+            f"There is no note in {place}.",
+            hint="Give a file or folder that pensieve note export wrote.",
+            slug="nothing_to_import",
+        )
     if as_json:
         put_json(dataclasses.asdict(taken))
     else:

@@ -46,8 +46,10 @@ def put_json(data: Any) -> None:
 
 
 def put_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table at a terminal; elsewhere lines with tabs and without headings, for cut, sort and awk."""
+    """A table at a terminal; elsewhere lines with tabs for cut, sort and awk, and the headings on stderr."""
     if not _terminal(sys.stdout):
+        if rows:
+            say("\t".join(headings))
         for row in rows:
             put("\t".join(" ".join(cell.split()) for cell in row))
         return

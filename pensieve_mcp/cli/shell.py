@@ -195,6 +195,16 @@ def leave(code: int) -> NoReturn:
     click.get_current_context().exit(code)
 
 
+def spare(file: Path, overwrite: bool) -> None:
+    """Before a file is written at a place somebody typed. Raises WorkspaceError where one is there already."""
+    if file.exists() and not overwrite:
+        raise WorkspaceError(
+            f"{file} is there already.",
+            hint="Give another name, or --overwrite to replace it.",
+            slug="file_exists",
+        )
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 

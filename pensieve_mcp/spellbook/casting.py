@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 
 HOST_EXTRAS = frozenset({"wait_for_previous"})  # added to every schema by a host, not meant for us
 HEAD_BYTES = 600  # handle line and advice: ids, locator and counts
+NEAR_NAME = 0.6  # likeness from which on a name is worth suggesting: `nosuch` is not `finish`
 HEAD_TOKENS = 24  # what the handle line itself costs
 
 
@@ -86,7 +87,7 @@ def find_spell(name: str) -> Spell:
         return book[name]
     folded = {known.lower(): known for known in book}
     plain = re.sub(r"[^a-z]", "", name.lower())
-    near = [plain] if plain in folded else difflib.get_close_matches(plain, folded, n=3, cutoff=0.5)
+    near = [plain] if plain in folded else difflib.get_close_matches(plain, folded, n=3, cutoff=NEAR_NAME)
     hint = (
         f"Did you mean {' or '.join(folded[n] for n in near)}?" if near else f"There are {', '.join(book)}."
     )
@@ -127,12 +128,45 @@ def check_arguments(spell: Spell, raw: Mapping[str, Any]) -> Args:
                 hint=f"Required: {', '.join(required)}.",
                 slug="missing_argument",
             ) from None
-        words = problem["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
         raise Miscast(
-            f"{where} is {one_line(repr(problem['input']), 120)}, but should be {words}.",
+            f"{where} is {one_line(repr(problem['input']), 120)}, but should be {_should_be(problem)}.",
             hint=f"Call {spell.name} again with that corrected.",
             slug="bad_argument",
         ) from None
+
+
+def _should_be(problem: Mapping[str, Any]) -> str:
+    """What an argument should be, from the checker's complaint, in words for whoever wrote the call."""
+    kind, bounds = str(problem["type"]), problem.get("ctx", {})
+    if kind in _BOUNDS:
+        name, words = _BOUNDS[kind]
+        return words.format(bounds[name])
+    if kind == "literal_error":
+        return str(bounds["expected"]).replace("'", "")
+    for beginning, words in _KINDS.items():
+        if kind.startswith(beginning):
+            return words
+    return str(problem["msg"]).removeprefix("Value error, ").removeprefix("Input should be ").rstrip(".")
+
+
+_BOUNDS = {
+    "greater_than_equal": ("ge", "at least {:,}"),
+    "less_than_equal": ("le", "at most {:,}"),
+    "string_too_long": ("max_length", "at most {:,} characters long"),
+    "string_too_short": ("min_length", "at least {:,} characters long"),
+    "too_long": ("max_length", "a list of at most {:,}"),
+    "too_short": ("min_length", "a list of at least {:,}"),
+}
+_KINDS = {
+    "int_": "a whole number",
+    "float_": "a number",
+    "bool_": "true or false",
+    "string_": "text",
+    "list_": "a list",
+    "dict_": "an object",
+    "model_": "an object",
+    "extra_forbidden": "left out: there is no such field",
+}
 
 
 def _split_list(value: Any) -> Any:
@@ -174,7 +208,8 @@ def _record(
             + "\n[cut here: the result was longer than the limit]"
         )
     tokens = count_tokens(body) + HEAD_TOKENS
-    left = max(0, episode.budget().left - tokens - count_tokens(call_text))
+    repeated = outcome.repeated_tokens if outcome else 0
+    left = max(0, episode.budget().left - max(0, tokens - repeated) - count_tokens(call_text))
     head = " · ".join(
         [f"m{number}", *(one_line(fact, 200) for fact in facts), f"{tokens:,} tokens", f"{left:,} left"]
     )
@@ -190,6 +225,7 @@ def _record(
         chunk_ids=outcome.chunk_ids if outcome else (),
         is_error=error is not None,
         host_call_id=host_call_id,
+        repeated_tokens=repeated,
     )
     return CastResult(
         text=text,

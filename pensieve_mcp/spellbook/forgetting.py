@@ -17,6 +17,7 @@ from pensieve_mcp.ledger.events import Entry, Forgot, Pinned, Recalled, Transcri
 from pensieve_mcp.ledger.parts import part_count, part_tokens
 from pensieve_mcp.spellbook.registry import Args, Handle, Outcome, Result, spell
 from pensieve_mcp.spellbook.wording import cut_to_bytes, handles, listing, one_line
+from pensieve_mcp.tokens import count_tokens
 
 if TYPE_CHECKING:
     from pensieve_mcp.episode import Episode
@@ -204,15 +205,22 @@ def restore_context(episode: Episode, args: RestoreArgs) -> Outcome:
     hidden = tuple(
         n for n in numbers if _entry(transcript, n).forgotten or _entry(transcript, n).forgotten_parts
     )
-    if hidden:
-        episode.append([Recalled(hidden)])
     shown = _names([_entry(transcript, n) for n in numbers])
     behind_gateway = episode.sighting() is not None
-    if (
+    stands = (
         all(episode.stands_in_prompt(_entry(transcript, n).message) for n in numbers)
         if behind_gateway
-        else episode.physical() == "yes"
-    ):
+        else not any(_entry(transcript, n).compacted for n in numbers)
+    )
+    if not hidden and not args.offset and stands:
+        return Outcome(
+            RestoreResult(status="not_deleted", restored=[], next_offset=None),
+            f"{shown} is in mind already.",
+            label="receipt of a restoration",
+        )
+    if stands if behind_gateway else episode.physical() == "yes":
+        if hidden:
+            episode.append([Recalled(hidden)])
         restored = [
             RestoredLine(
                 msg_id=_name(_entry(transcript, n)), tokens=_entry(transcript, n).message.tokens, content=""
@@ -227,6 +235,8 @@ def restore_context(episode: Episode, args: RestoreArgs) -> Outcome:
     lines: list[str] = []
     restored = []
     next_offset = None
+    printed: list[int] = []
+    repeated = 0
     room = episode.settings.result_bytes - 700
     for place, number in enumerate(numbers):
         content = episode.content(number)
@@ -242,7 +252,11 @@ def restore_context(episode: Episode, args: RestoreArgs) -> Outcome:
         taken = cut_to_bytes(
             content[begin:], room - sum(len(line.encode()) + 1 for line in lines) - len(head)
         )
+        printed.append(number)
         lines.append(f"{head}\n{content[begin : begin + taken]}" if head else content[begin : begin + taken])
+        if not behind_gateway and not _entry(transcript, number).compacted:
+            # it stands in our record in its old place: the copy must not count a second time (decision 0008)
+            repeated += count_tokens(content[begin : begin + taken])
         restored.append(
             RestoredLine(
                 msg_id=name,
@@ -260,6 +274,9 @@ def restore_context(episode: Episode, args: RestoreArgs) -> Outcome:
                 + "]"
             )
             break
+    if back := tuple(number for number in hidden if number in printed):
+        episode.append([Recalled(back)])
+    shown = _names([_entry(transcript, n) for n in printed])
     return Outcome(
         RestoreResult(
             status="success" if hidden else "not_deleted", restored=restored, next_offset=next_offset
@@ -267,6 +284,7 @@ def restore_context(episode: Episode, args: RestoreArgs) -> Outcome:
         listing(lines),
         facts=(f"{shown} restored",),
         label=f"{shown} restored",
+        repeated_tokens=repeated,
     )
 
 

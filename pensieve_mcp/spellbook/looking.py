@@ -249,7 +249,7 @@ def check_budget(episode: Episode, args: BudgetArgs) -> Outcome:
         lines.append(gateway_line(seen))
     if budget.still_in_prompt:
         lines.append(
-            f"{budget.still_in_prompt:,} deleted tokens still stand in the host's prompt: {episode.physical_advice()}"
+            f"{budget.still_in_prompt:,} deleted tokens still stand in the host's prompt. {episode.physical_advice()}"
         )
     if heavy:
         lines.append(

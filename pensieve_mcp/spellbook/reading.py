@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 MAX_NEIGHBOURS = 10
 MAX_BYTES = 1_000_000
+FRAME_BYTES = 180  # ids and counts of the handle line, and the line that says how to go on
+LEAST_TEXT_BYTES = 120  # of text in the smallest answer, whatever stands around it
 
 
 class ReadArgs(Args):
@@ -61,6 +63,10 @@ def read_chunk(episode: Episode, args: ReadArgs) -> Outcome:
     _refuse_over_budget(episode, sum(c.tokens for c in chunks))
     limit = args.max_bytes or episode.settings.result_bytes
     room = limit - 700  # handle line, progress, advice
+    if args.max_bytes is not None:
+        around = bytes_of(f"{document.path} {corpus.locator(chunk.document_id, chunk.span)}"[:200])
+        around += bytes_of(episode.advice(episode.budget().left)) + FRAME_BYTES
+        room = max(LEAST_TEXT_BYTES, limit - around)
     fresh = corpus.freshness([document.document_id])[document.document_id]
     parts: list[ReadPart] = []
     lines: list[str] = []

@@ -50,6 +50,9 @@ class Outcome:
     label: str = ""
     chunk_ids: tuple[int, ...] = ()
     exempt: bool = False  # the caller asked for more bytes than the usual limit
+    repeated_tokens: int = (
+        0  # of the body: what counts already elsewhere, as a restored message in its old place
+    )
 
 
 @dataclass(frozen=True, slots=True)

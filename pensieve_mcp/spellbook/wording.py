@@ -11,6 +11,11 @@ def count(number: int, one: str, many: str = "") -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
+def is_first(note: str) -> bool:
+    """Whether a search's note changes what its hits mean, so that it stands before them: none holds a word."""
+    return "No passage holds any of the words" in note
+
+
 def bytes_of(text: str) -> int:
     """Size as a host counts it: UTF-8 bytes."""
     return len(text.encode("utf-8", "surrogatepass"))

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-
 from pensieve_mcp.spellbook.casting import cast
 from pensieve_mcp.workspace import Workspace
 
@@ -200,3 +199,218 @@ def test_a_question_nobody_can_answer_names_the_option(pensieve, documents):
         said = pensieve("purge", "--older-than", "0", stdin=stdin)
         assert said.code == code and "Interrupted" not in said.err
         assert ("--yes" in said.err) == (code == 2)
+
+
+# -- 8: a file of somebody else's is not written over ------------------------------------------------------------
+
+
+def test_an_export_writes_over_no_file_unasked(pensieve, documents, tmp_path):
+    assert pensieve("index", documents).code == 0
+    assert pensieve("note", "write", "rent", "Forty-two florins.").code == 0
+    mine = tmp_path / "mine.json"
+    mine.write_text("precious")
+
+    said = pensieve("note", "export", mine)
+    assert said.code == 1 and "--overwrite" in said.err and mine.read_text() == "precious"
+    assert pensieve("note", "export", mine, "--overwrite").code == 0
+    assert "florins" in mine.read_text()
+    handle = _begin(pensieve)
+    mine.write_text("precious")
+    said = pensieve("episodes", "export", handle, mine)
+    assert said.code == 1 and "--overwrite" in said.err and mine.read_text() == "precious"
+
+
+def _begin(pensieve, *call: str) -> str:
+    said = pensieve("cast", *(call or ("searchEngine", "keyword=rent of the mill")))
+    return re.search(r"--episode (\w+)", said.err)[1]
+
+
+# -- 15: the least size of an answer still says something ---------------------------------------------------------
+
+
+def test_the_least_answer_holds_text_and_the_place_to_go_on_from(pensieve, documents):
+    assert pensieve("index", documents).code == 0
+    with opened(documents) as workspace:
+        episode = workspace.episode("test")
+        chunk = workspace.corpus.chunk_at(workspace.default_chunk_set, 0)
+        whole, offset, text = workspace.corpus.chunk_text(chunk), 0, ""
+        while offset is not None:
+            answer = cast(
+                episode, "readChunk", {"chunk_id": chunk.chunk_id, "max_bytes": 500, "offset": offset}
+            )
+            assert not answer.is_error and len(answer.text.encode()) <= 500
+            text += answer.result["retrieved_chunk"][0]["content"]
+            offset = answer.result["next_offset"]
+        assert text == whole
+
+
+# -- 18: a list of conversations that can be told apart ------------------------------------------------------------
+
+
+def test_conversations_have_titles_and_say_that_they_were_answered(pensieve, documents):
+    assert pensieve("index", documents).code == 0
+    handle = _begin(pensieve)
+    listed = pensieve("episodes", "list")
+    assert "rent of the mill" in listed.out and "\topen\t" in listed.out
+    assert "last used" in listed.err, "the names of the columns, beside the data"
+    pensieve("cast", "finish", "answer=Forty-two florins", "--episode", handle)
+    assert "\tanswered\t" in pensieve("episodes", "list").out
+    goal = _begin(pensieve, "plan", "goal=Compare the leases")
+    assert f"{goal}\t" in (out := pensieve("episodes", "list").out) and "Compare the leases" in out
+    assert {one["title"] for one in pensieve("episodes", "list", "--json").data} == {
+        "rent of the mill",
+        "Compare the leases",
+    }
+
+
+def test_a_call_that_cannot_be_made_begins_no_episode(pensieve, documents):
+    assert pensieve("index", documents).code == 0
+    for call in (
+        ["nosuch"],
+        ["readChunk", "nosuch=1"],
+        ["searchEngine"],
+        ["searchEngine", "keyword=a", "limit=oops"],
+    ):
+        said = pensieve("cast", *call)
+        assert said.code == 1 and said.out and "Episode" not in said.err
+    assert pensieve("episodes", "list", "--json").data == []
+
+
+# -- 19: restoring twice -------------------------------------------------------------------------------------------
+
+
+def test_a_message_is_restored_and_counted_once(pensieve, documents):
+    """Where the host's prompt is out of reach the text is printed anew; in the record it stands once, in its old
+    place (decision 0008)."""
+    assert pensieve("index", documents).code == 0
+    with opened(documents) as workspace:
+        episode = workspace.episode("test")
+        read = cast(episode, "readChunk", {"chunk_id": 1})
+        full = episode.budget().used
+        cast(episode, "deleteContext", {"msg_id": read.message["msg_id"]})
+        restored = cast(episode, "restoreContext", {"msg_id": read.message["msg_id"]})
+        assert restored.result["restored"][0]["content"] == read.text
+        used = episode.budget().used
+        assert used - full < read.message["tokens"], "the copy does not count beside what it copies"
+
+        again = cast(episode, "restoreContext", {"msg_id": read.message["msg_id"]})
+        assert "is in mind already" in again.text and read.text not in again.text
+        assert again.result["status"] == "not_deleted" and again.result["restored"] == []
+        assert episode.budget().used - used < 100
+
+
+def test_what_did_not_fit_is_not_counted_as_restored(pensieve, documents):
+    (documents / "long.txt").write_text(" ".join(f"word{n}" for n in range(12_000)))
+    assert pensieve("index", documents).code == 0
+    with opened(documents) as workspace:
+        episode = workspace.episode("test")
+        ids = workspace.corpus.chunk_range(workspace.default_chunk_set)[1:]
+        names = [
+            cast(episode, "readChunk", {"chunk_id": i, "max_bytes": 50_000}).message["msg_id"]
+            for i in range(ids[0], ids[1] + 1)
+        ]
+        cast(episode, "deleteContext", {"msg_id": ",".join(names)})
+        first = cast(episode, "restoreContext", {"msg_id": ",".join(names)})
+        shown = {line["msg_id"] for line in first.result["restored"]}
+        assert len(shown) < len(names)
+        rest = next(name for name in names if name not in shown)
+        assert cast(episode, "restoreContext", {"msg_id": rest}).result["restored"][0]["content"]
+
+
+# -- 20, 22, 23, 24: words -----------------------------------------------------------------------------------------
+
+
+def test_doctor_shows_what_was_changed_and_all_when_asked(pensieve, documents):
+    assert pensieve("index", documents).code == 0
+    said = pensieve("--set", "window_tokens=9000", "doctor")
+    assert "window_tokens" in said.out and "rescan_seconds" not in said.out and "--all" in said.out
+    assert "rescan_seconds" in pensieve("doctor", "--all").out
+    line = next(line for line in said.out.splitlines() if "  index: " in line)
+    assert "passages" in line and "_" not in line and "generation" not in line
+    status = pensieve("status").out
+    assert "upgraded" not in status and "meaning" in status
+
+
+def test_readers_that_changed_are_no_trouble_once_all_is_read(pensieve, documents, monkeypatch):
+    """An extra was installed: the failures it can mend were tried again, so nothing is left to do."""
+    from pensieve_mcp.corpus.extract import registry
+
+    assert pensieve("index", documents).code == 0
+    before = registry.extractor_fingerprint()
+    monkeypatch.setattr(registry, "extractor_fingerprint", lambda: before + ";newreader/1")
+    said = pensieve("index")
+    assert said.code == 0 and "stale" not in (said.out + said.err).lower()
+    assert "stale" not in pensieve("status").err
+
+
+def test_wrong_calls_are_worded(pensieve, documents):
+    assert pensieve("index", documents).code == 0
+    with opened(documents) as workspace:
+        episode = workspace.episode("test")
+
+        def told(spell, **arguments):
+            return cast(episode, spell, arguments).text
+
+        assert "Did you mean" not in told("nosuch") and "There are analyzeText" in told("nosuch")
+        assert "Did you mean searchEngine" in told("search_engine")
+        assert "limit is 'oops', but should be a whole number." in told(
+            "searchEngine", keyword="a", limit="oops"
+        )
+        assert "limit is 1000, but should be at most 100." in told("searchEngine", keyword="a", limit=1000)
+        assert "limit is 0, but should be at least 1." in told("searchEngine", keyword="a", limit=0)
+        assert "true or false" in told("readChunk", chunk_id=1, enable_scan="perhaps")
+        assert "should be text" in told("searchEngine", keyword=["a"])
+        assert "should be hybrid, lexical, dense or exact." in told("searchEngine", keyword="a", mode="odd")
+        assert "unable to parse" not in told("readChunk", neighbours="x", chunk_id=1)
+    said = pensieve("--set", "window_token=1", "index", documents)
+    assert "--set window_token" in said.err and "argument sets" not in said.err
+
+
+def test_one_is_not_many(pensieve, documents):
+    assert pensieve("index", documents).code == 0
+    _begin(pensieve)
+    assert pensieve("purge", "--older-than", "0", "--yes").out.startswith("1 episode, 2 messages removed")
+    assert pensieve("note", "write", "rent", "florins").code == 0
+    assert "1 note." in pensieve("search", "--scope", "notes", "florins").err
+
+
+def test_words_that_no_passage_holds_are_said_first(pensieve, documents):
+    assert pensieve("index", documents).code == 0
+    said = pensieve("search", "xqzvbn wwkkqq")
+    assert said.err.startswith("No passage holds"), said.err
+    with opened(documents) as workspace:
+        told = cast(workspace.episode("test"), "searchEngine", {"keyword": "xqzvbn wwkkqq"}).text
+    assert "No passage holds" in told.split("\n")[1]
+
+
+def test_importing_a_folder_without_notes_says_so(pensieve, documents, tmp_path):
+    assert pensieve("index", documents).code == 0
+    (tmp_path / "nothing").mkdir()
+    said = pensieve("note", "import", tmp_path / "nothing")
+    assert said.code == 1 and "no note" in said.err
+
+
+def test_a_table_of_what_was_skipped_tells_each_reason_once(pensieve, documents):
+    (documents / "other.bin").write_bytes(bytes(range(256)) * 8)
+    assert pensieve("index", documents).code == 0
+    assert "binary 2" in pensieve("skipped").err
+
+
+def test_a_search_as_json_says_each_thing_once(pensieve, documents):
+    assert pensieve("index", documents).code == 0
+    for hit in pensieve("search", "rent", "--json").data["hits"]:
+        assert "head" not in hit
+
+
+def test_a_title_that_is_a_picture_is_what_the_picture_says():
+    from pensieve_mcp.corpus.extract.text_outline import Markdown
+
+    def headings(text):
+        return [heading for _, heading in Markdown().headings(text)]
+
+    assert headings("# ![Velsay light](logo.png)\n") == [("Velsay light",)]
+    assert headings("# [![build](https://x/b.svg)](https://x) Tide tables\n") == [("build Tide tables",)]
+    assert headings('# <img alt="The mill" src="m.png">\n') == [("The mill",)]
+    assert headings("# Uses of List<String> and [links](https://x)\n") == [
+        ("Uses of List<String> and links",)
+    ]

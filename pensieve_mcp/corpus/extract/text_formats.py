@@ -193,7 +193,7 @@ _XML = [
 def text_extractors() -> dict[str, Extractor]:
     """Readers by lower-case suffix (".md"); "" is the reader of plain text and of every other name."""
     plain = Verbatim("text", "text/plain", Flat)
-    markdown = Verbatim("markdown", "text/markdown", Markdown)
+    markdown = Verbatim("markdown", "text/markdown", Markdown, version=2)
     python = Verbatim("python", "text/x-python", Python)
     code = Verbatim("code", "text/x-source", Code)
     sections = Verbatim("sections", "text/plain", Sections)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pensieve_mcp.corpus.extract.text_blocks import Heading
 
 TITLE_CHARS = 160  # a heading path is shown in every locator
+MAX_HEADING_CHARS = 2_000  # of a line that is looked at for pictures and links
 MAX_DEPTH = 16
 
 
@@ -73,9 +74,24 @@ class Markdown:
                 continue
             elif match["hashes"] is not None:
                 title = re.sub(r"(?:^|[ \t]+)#+[ \t]*$", "", match["title"] or "")
-                yield match.start(), self._levels.enter(len(match["hashes"]), title)
+                yield match.start(), self._levels.enter(len(match["hashes"]), without_pictures(title))
             else:
-                yield match.start(), self._levels.enter(1 if match["line"][0] == "=" else 2, match["text"])
+                level = 1 if match["line"][0] == "=" else 2
+                yield match.start(), self._levels.enter(level, without_pictures(match["text"]))
+
+
+def without_pictures(title: str) -> str:
+    """A heading as it is read: a picture by what it says instead, a link by its words, no HTML tags."""
+    title = re.sub(r"<img\b[^<>]*?\balt=[\"']([^\"'<>]*)[\"'][^<>]*>", r"\1", title[:MAX_HEADING_CHARS])
+    title = re.sub(r"!\[([^\[\]]*)\](?:\([^()]*\)|\[[^\[\]]*\])", r"\1", title)
+    title = re.sub(r"\[([^\[\]]*)\]\([^()]*\)", r"\1", title)
+    return _TAGS.sub("", title).strip()
+
+
+# of HTML those that stand in headings; List<String> is none of them
+_TAGS = re.compile(
+    r"</?(?:a|abbr|b|br|code|div|em|i|img|kbd|p|picture|source|span|strong|sub|sup)\b[^<>]*>", re.I
+)
 
 
 class Rst:
