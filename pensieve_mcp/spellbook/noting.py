@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from pensieve_mcp.errors import Miscast
+from pensieve_mcp.errors import Miscast, NoSuchDocument
 from pensieve_mcp.evidence import check_note, look_up, validity
 from pensieve_mcp.notebook.standing import in_words
 from pensieve_mcp.spellbook.registry import Args, Handle, Outcome, Result, spell
@@ -81,6 +82,7 @@ class EvidenceLine(Result):
     detail: str = ""
     kind: str = ""
     msg_id: str | None = None
+    verified_at: str | None = None  # when it was last looked up, ISO 8601 in UTC
 
 
 class NoteResult(Result):
@@ -112,7 +114,7 @@ def note(episode: Episode, args: NoteArgs) -> Outcome:
         args.summary,
         args.content,
         evidence=evidence,
-        applies_to=args.applies_to or "workspace",
+        applies_to=_scope(workspace, args.applies_to),
         links=tuple(args.links or ()),
         author=episode.author,
         kind=args.kind or "",
@@ -121,6 +123,17 @@ def note(episode: Episode, args: NoteArgs) -> Outcome:
         weigh=True,
     )
     return _written(written, "Noted", new=written.revision == 1)
+
+
+def _scope(workspace: Workspace, given: str | None) -> str:
+    """workspace, project, or a path as evidence names it; what is no path of ours stays as it was written."""
+    text = (given or "").strip()
+    if text.casefold() in ("", "workspace", "project"):
+        return text.casefold() or "workspace"
+    try:
+        return next(iter(workspace.prefix(text)), "workspace")
+    except NoSuchDocument:
+        return text
 
 
 class UpdateArgs(Args):
@@ -147,6 +160,15 @@ def update_note(episode: Episode, args: UpdateArgs) -> Outcome:
             hint='For example keys=["draft", "old"].',
             slug="missing_argument",
         )
+    if args.mode == "delete" and episode.settings.note_deletes == "ask":
+        asked = episode.workspace.notebook.set_status(
+            args.key,
+            "needs review",
+            f"its deletion was proposed by {episode.author or 'a model'}",
+            author=episode.author,
+            expect_revision=args.expect_revision,
+        )
+        return _written(asked, "Asked a person to delete", status="proposed")
     written = episode.workspace.notebook.update(
         args.key,
         args.mode,
@@ -204,9 +226,16 @@ def _evidence(written: Note) -> list[EvidenceLine]:
             detail=e.detail,
             kind=e.kind,
             msg_id=f"m{e.message}" if e.message is not None else None,
+            verified_at=_iso(e.verified),
         )
         for e in written.evidence
     ]
+
+
+def _iso(seconds: float | None) -> str | None:
+    if seconds is None:
+        return None
+    return datetime.fromtimestamp(max(0.0, seconds), UTC).isoformat(timespec="seconds")
 
 
 class ReadNoteArgs(Args):
@@ -252,6 +281,8 @@ class ReadNoteResult(Result):
     valid: str = ""
     applies_to: str = ""
     strength: str = ""
+    author: str = ""
+    observed_at: str | None = None
     neighbours: list[NeighbourLine] = Field(default_factory=list)
     in_force: RivalLine | None = None
 
@@ -342,6 +373,8 @@ def _one(episode: Episode, key: str, revision: int | None, cursor: str | None, r
             valid=found.valid,
             applies_to=found.applies_to,
             strength=in_words(found),
+            author=found.author,
+            observed_at=_iso(found.observed if found.observed is not None else found.updated),
             neighbours=[NeighbourLine(key=n.line.key, summary=n.line.summary, how=n.how) for n in neighbours],
             in_force=None
             if rival is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from pensieve_mcp.errors import Conflict, Miscast
@@ -277,3 +279,32 @@ def test_notebook_level_values_are_checked(desk: Desk) -> None:
     note: Note = notebook.write("k", "s", "c", evidence=[Evidence("q", state="ok")], observed=5.0)
 
     assert notebook.read("k") == note and note.observed == 5.0
+
+
+def test_a_person_may_want_to_be_asked_before_notes_are_deleted(
+    open_desk: Callable[..., Desk],
+) -> None:
+    desk = open_desk(note_deletes="ask")
+    desk.note("k", "c")
+    told = desk.cast("updateNote", key="k", mode="delete")
+
+    assert told.result["status"] == "proposed" and "Asked a person" in told.text
+    assert desk.read("k")["status"] == "needs review" and "first" in desk.read("k")["reason"]
+
+
+def test_what_a_note_applies_to_is_a_path_as_evidence_names_it(desk: Desk) -> None:
+    for given, stored in (
+        (None, "workspace"),
+        ("project", "project"),
+        ("lease.md", "docs/lease.md"),
+        ("mars", "mars"),
+    ):
+        desk.note("k", "c", applies_to=given)
+        assert desk.stored("k").applies_to == stored
+
+
+def test_times_are_told(desk: Desk) -> None:
+    desk.note("rent", "c", AT_LEASE)
+
+    assert desk.piece("rent")["verified_at"].endswith("+00:00")
+    assert desk.read("rent")["observed_at"].endswith("+00:00")
