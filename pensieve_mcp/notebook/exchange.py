@@ -70,8 +70,9 @@ def file_name(key: str) -> str:
 # --- one note ---------------------------------------------------------------------------------------------
 
 
-def to_markdown(note: Note) -> str:
-    """The note as a file's text; `from_markdown` gives back an equal one, but for warnings."""
+def to_markdown(note: Note, in_force: Note | None = None) -> str:
+    """The note as a file's text; `from_markdown` gives back an equal one, but for warnings. `in_force` is the claim
+    that it contests, which must not be lost on the way."""
     lines = [
         "---",
         f"format: {FORMAT}/{VERSION}",
@@ -88,7 +89,39 @@ def to_markdown(note: Note) -> str:
     if note.evidence:
         lines.append("evidence:")
         lines += [f"  - {_json(_evidence_out(piece))}" for piece in note.evidence]
+    if in_force is not None:
+        lines.append(f"in_force: {_json(_plain(in_force))}")
     return "\n".join([*lines, "---", "", note.content])
+
+
+def _plain(note: Note) -> dict[str, Any]:
+    """A note as JSON takes it."""
+    body = asdict(note)
+    body["evidence"] = [_evidence_out(piece) for piece in note.evidence]
+    for transient in ("warnings", "deleted", *STANDING):
+        body.pop(transient)
+    return body | standing_of(note)
+
+
+def _force_in(value: Any, name: str) -> Note | None:
+    if value in (None, ""):
+        return None
+    if not isinstance(value, dict) or not isinstance(value.get("content"), str):
+        raise _bad(name, "the claim in force cannot be read")
+    return _body_in(value, name)
+
+
+def _body_in(body: dict[str, Any], name: str) -> Note:
+    """From `_plain`."""
+    if not isinstance(body.get("key"), str):
+        raise _bad(name, "it has no key")
+    if not isinstance(body.get("content"), str):
+        raise _bad(name, "its content is not text")
+    pieces = body.get("evidence") or []
+    if not isinstance(pieces, list):
+        raise _bad(name, "its evidence is not a list")
+    evidence = tuple(_evidence_in(piece, name) for piece in pieces)
+    return _note(body["key"], body, body["content"], evidence, name)
 
 
 def from_markdown(text: str, name: str = "the file") -> Note:
@@ -96,6 +129,11 @@ def from_markdown(text: str, name: str = "the file") -> Note:
 
     Raises Miscast for a file that is no note, is half written, or of a newer format.
     """
+    return read_markdown(text, name)[0]
+
+
+def read_markdown(text: str, name: str = "the file") -> tuple[Note, Note | None]:
+    """The note, and the claim in force where it contests one. Raises Miscast as `from_markdown`."""
     text = text.removeprefix("\ufeff")
     head, content = _split(text, name)
     fields: dict[str, Any] = {}
@@ -114,7 +152,7 @@ def from_markdown(text: str, name: str = "the file") -> Note:
     key = fields.get("key")
     if not isinstance(key, str) or not key:
         raise _bad(name, "it has no key")
-    return _note(key, fields, content, tuple(evidence), name)
+    return _note(key, fields, content, tuple(evidence), name), _force_in(fields.get("in_force"), name)
 
 
 def _split(text: str, name: str) -> tuple[list[str], str]:
@@ -190,8 +228,11 @@ def _seconds(value: Any) -> float:
 
 def _evidence_out(piece: Evidence) -> dict[str, Any]:
     blank = Evidence(quote="")
+    # `basis` does not travel: without it the piece is looked up again wherever it is taken in
     body = {
-        name: one for name, one in asdict(piece).items() if one != getattr(blank, name) or name == "quote"
+        name: one
+        for name, one in asdict(piece).items()
+        if name == "quote" or (one != getattr(blank, name) and name != "basis")
     }
     if piece.document_digest:
         body["document_digest"] = piece.document_digest.hex()
@@ -202,7 +243,11 @@ def _evidence_in(value: Any, name: str) -> Evidence:
     if isinstance(value, str):
         return Evidence(quote=value)
     try:
-        body = {field: value[field] for field in Evidence.__dataclass_fields__ if field in value}
+        body = {
+            field: value[field]
+            for field in Evidence.__dataclass_fields__
+            if field in value and field != "basis"
+        }
         if "document_digest" in body:
             body["document_digest"] = bytes.fromhex(body["document_digest"])
         if body.get("span") is not None:
@@ -225,7 +270,7 @@ def _evidence_in(value: Any, name: str) -> Evidence:
 
 _TEXTS = (
     *("quote", "path", "locator", "prefix", "suffix", "detail", "state", "kind"),
-    *("noted_path", "noted_locator", "basis"),
+    *("noted_path", "noted_locator"),
 )
 
 
@@ -318,9 +363,14 @@ def export_markdown(notebook: Notebook, folder: Path) -> Exported:
             if earlier != note.key:
                 problems.append(f"{path.name} is another file, so {note.key!r} was not written over it.")
                 continue
-        write_file(path, to_markdown(note))
+        write_file(path, to_markdown(note, _force_of(notebook, note)))
         files.append(path.name)
     return Exported(tuple(files), tuple(problems))
+
+
+def _force_of(notebook: Notebook, note: Note) -> Note | None:
+    force = notebook.in_force(note)
+    return None if force is note else force
 
 
 def _read(path: Path) -> str:
@@ -351,11 +401,11 @@ def import_markdown(
             hint="Give the folder that pensieve note export wrote.",
             slug="unreadable",
         ) from error
-    notes: list[tuple[str, Note]] = []
+    notes: list[tuple[str, Note, Note | None]] = []
     problems: list[str] = []
     for path in paths:
         try:
-            notes.append((path.name, from_markdown(_read(path), path.name)))
+            notes.append((path.name, *read_markdown(_read(path), path.name)))
         except PensieveError as error:
             problems.append(str(error))
     return _take_in(notebook, notes, on_conflict, author, problems)
@@ -365,11 +415,9 @@ def export_json(notebook: Notebook) -> str:
     """All notes as one JSON document."""
     notes = []
     for note in notebook.all_notes():
-        body = asdict(note)
-        body["evidence"] = [_evidence_out(piece) for piece in note.evidence]
-        for transient in ("warnings", "deleted", *STANDING):
-            body.pop(transient)
-        body |= standing_of(note)
+        body = _plain(note)
+        if (force := _force_of(notebook, note)) is not None:
+            body["in_force"] = _plain(force)
         notes.append(body)
     return json.dumps({"format": f"{COLLECTION}/{VERSION}", "notes": notes}, ensure_ascii=False, indent=1)
 
@@ -387,20 +435,14 @@ def import_json(
     except (ValueError, TypeError, KeyError) as error:
         raise _bad("The document", f"it is not an export of notes ({error})") from error
     _check_format(document.get("format"), COLLECTION, "The document")
-    notes: list[tuple[str, Note]] = []
+    notes: list[tuple[str, Note, Note | None]] = []
     problems: list[str] = []
     for place, body in enumerate(notes_in, start=1):
         name = f"Note {place}"
         try:
-            if not isinstance(body, dict) or not isinstance(body.get("key"), str):
+            if not isinstance(body, dict):
                 raise _bad(name, "it has no key")
-            if not isinstance(body.get("content"), str):
-                raise _bad(name, "its content is not text")
-            pieces = body.get("evidence") or []
-            if not isinstance(pieces, list):
-                raise _bad(name, "its evidence is not a list")
-            evidence = tuple(_evidence_in(piece, name) for piece in pieces)
-            notes.append((name, _note(body["key"], body, body["content"], evidence, name)))
+            notes.append((name, _body_in(body, name), _force_in(body.get("in_force"), name)))
         except PensieveError as error:
             problems.append(str(error))
     return _take_in(notebook, notes, on_conflict, author, problems)
@@ -408,28 +450,42 @@ def import_json(
 
 def _take_in(
     notebook: Notebook,
-    notes: Iterable[tuple[str, Note]],
+    notes: Iterable[tuple[str, Note, Note | None]],
     on_conflict: OnConflict,
     author: str,
     problems: list[str],
 ) -> Imported:
     became: dict[str, list[str]] = {"created": [], "updated": [], "unchanged": [], "conflicts": []}
-    for name, note in notes:
+    for name, note, force in notes:
         try:
-            became[_take_one(notebook, note, on_conflict, author)].append(note.key)
+            became[_take_one(notebook, note, force, on_conflict, author)].append(note.key)
         except Miscast as error:
             problems.append(f"{name}: {error}")
     return Imported(**{kind: tuple(keys) for kind, keys in became.items()}, problems=tuple(problems))
 
 
-def _take_one(notebook: Notebook, note: Note, on_conflict: OnConflict, author: str) -> str:
+def _take_one(
+    notebook: Notebook, note: Note, force: Note | None, on_conflict: OnConflict, author: str
+) -> str:
     there = notebook.current(note.key)
     live = there if there is not None and not there.deleted else None
     if live is not None and _same(live, note):
         return "unchanged"
     if live is not None and on_conflict != "overwrite":
         return "conflicts"
-    notebook.write(
+    revision = there.revision if there is not None else 0  # nobody writes in between
+    if force is not None and force.key == note.key:
+        revision = _write(notebook, force, revision, author).revision
+        _write(notebook, note, revision, author, contests=revision)
+    else:
+        _write(notebook, note, revision, author)
+    return "created" if live is None else "updated"
+
+
+def _write(
+    notebook: Notebook, note: Note, expected: int, author: str, *, contests: int | None = None
+) -> Note:
+    return notebook.write(
         note.key,
         note.summary,
         note.content,
@@ -437,7 +493,7 @@ def _take_one(notebook: Notebook, note: Note, on_conflict: OnConflict, author: s
         applies_to=note.applies_to,
         links=note.links,
         author=author or note.author,
-        expect_revision=there.revision if there is not None else 0,  # nobody writes in between
+        expect_revision=expected,
         action="import",
         kind=note.kind,
         valid=note.valid,
@@ -446,15 +502,23 @@ def _take_one(notebook: Notebook, note: Note, on_conflict: OnConflict, author: s
         status=note.status,
         reason=note.reason,
         merged_from=note.merged_from,
+        contests=contests,
     )
-    return "created" if live is None else "updated"
 
 
 def _same(one: Note, other: Note) -> bool:
     def said(note: Note) -> Note:
-        # `contests` names a revision of another notebook's history, which does not travel
+        # `contests` names a revision of another notebook's history; when evidence was looked up says nothing new
         return replace(
-            note, revision=0, created=0.0, updated=0.0, author="", warnings=(), deleted=False, contests=None
+            note,
+            revision=0,
+            created=0.0,
+            updated=0.0,
+            author="",
+            warnings=(),
+            deleted=False,
+            contests=None,
+            evidence=tuple(replace(piece, basis="", verified=None) for piece in note.evidence),
         )
 
     return said(one) == said(other)

@@ -107,6 +107,7 @@ class Notebook:
         status: Status = "active",
         reason: str = "",
         merged_from: Sequence[str] = (),
+        contests: int | None = None,
         weigh: bool = False,
     ) -> Note:
         """Store a note; under a key that exists it becomes the next revision, and the old one stays.
@@ -136,6 +137,7 @@ class Notebook:
                 status=status,
                 reason=checks.sound(reason, "reason"),
                 merged_from=tuple(merged_from),
+                contests=contests,
             )
         )
         with self._connections.writing() as db:

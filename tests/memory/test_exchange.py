@@ -47,7 +47,6 @@ evidence = st.builds(
     verified=st.none() | times,
     noted_path=text,
     noted_locator=text,
-    basis=text,
 )
 notes = st.builds(
     Note,
