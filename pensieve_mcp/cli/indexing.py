@@ -160,11 +160,11 @@ def meaning_words(settings: Settings, passages: int, refined: int) -> str:
     if not passages or settings.encoder != "static":
         return ""
     if refined >= passages:
-        return "the language model has read every passage"
+        return "the sentence model has read every passage"
     if not settings.upgrade:
         return "by word tables alone, since the setting upgrade is off"
     return (
-        f"the language model has read {refined:,} of {count(passages, 'passage')}; word tables stand in for the rest, "
+        f"the sentence model has read {refined:,} of {count(passages, 'passage')}; word tables stand in for the rest, "
         "and a running server goes on with it while idle"
     )
 
