@@ -124,6 +124,22 @@ def test_a_host_that_names_no_thread_to_the_server_is_found_by_our_messages(
     assert not cast(episode, "deleteContext", {"msg_id": report.host_results[0].handle}).is_error
 
 
+def test_a_conversation_of_another_workspace_is_not_taken_for_one_of_ours(
+    workspace: Workspace, keeper: Keeper
+) -> None:
+    """Its numbers are those of our ledger, its words are not."""
+    episode = workspace.episode("mcp", host="opencode")
+    ours = Talk()
+    do(episode, ours, "readChunk", chunk_id="1")
+    foreign = Talk()
+    foreign.read("words of another workspace")
+    foreign.host(HOST_TEXT)
+    seen(keeper, foreign, Thread("opencode", "ses_9"))
+
+    assert episode.sighting() is None
+    assert all(e.message.handle is None for e in episode.transcript().entries)
+
+
 def test_each_host_result_is_written_once_also_by_a_second_gateway(
     workspace: Workspace, keeper: Keeper
 ) -> None:

@@ -182,6 +182,11 @@ def test_a_host_that_breaks_off_its_request_sends_nothing_on(
     assert [got.path for got in upstream.got] == ["/base/after"]
 
 
+def test_small_pieces_of_an_answer_go_at_once(gateway: RunningGateway) -> None:
+    """The event loop sets TCP_NODELAY for sockets that say they are TCP; else each event waits some 40 ms."""
+    assert gateway._socket.proto == socket.IPPROTO_TCP
+
+
 # -- what comes back -----------------------------------------------------
 
 

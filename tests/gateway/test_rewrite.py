@@ -172,6 +172,19 @@ def test_ranges_and_lists_name_several(dialect: str) -> None:
 
 
 @dialects
+def test_a_range_reaches_only_what_was_said_before_the_call(dialect: str) -> None:
+    """The server passes over numbers that are not there yet, so the gateway must, too."""
+    talk = Talk()
+    talk.read("TEXT0 " * 60)
+    talk.delete("1-4000")
+    talk.read("TEXT1 " * 60)
+    out = results(sent(talk.body(dialect), dialect)[0], dialect)
+
+    assert "TEXT0" not in out["call_0000"] and "TEXT1" in out["call_0002"]
+    assert "Deleted 1-4000." in out["call_0001"]
+
+
+@dialects
 def test_a_pinned_result_stays(dialect: str) -> None:
     talk = Talk()
     number = talk.read(LONG)
