@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 HOST_EXTRAS = frozenset({"wait_for_previous"})  # added to every schema by a host, not meant for us
 HEAD_BYTES = 600  # handle line and advice: ids, locator and counts
 NEAR_NAME = 0.6  # likeness from which on a name is worth suggesting: `nosuch` is not `finish`
+REFUSED_CALL_CHARS = 20_000  # what is kept of the arguments of a call that failed
+MAX_ARGUMENT_CHARS = 4_000_000  # more is an accident; a note has at most a quarter of it
 HEAD_TOKENS = 24  # what the handle line itself costs
 
 
@@ -65,19 +67,7 @@ def cast(
             hint="This is a fault of ours; the server's log has the details. Another call may still work.",
             slug="internal",
         )
-    try:
-        return _record(episode, spell, name, raw, outcome, error, host_call_id)
-    except PensieveError as raised:
-        # The ledger itself cannot be written (full disk, locked): the answer still reaches the model, without an id.
-        log.error("the ledger refused a message of %s: %s", name, raised)
-        shown = error or raised
-        return CastResult(
-            text=f"{shown.message} {shown.hint}".strip(),
-            result={},
-            message={"msg_id": None, "invoking_msg_id": None, "tokens": count_tokens(str(shown))},
-            is_error=True,
-            slug=shown.slug,
-        )
+    return _answer(episode, spell, name, raw, outcome, error, host_call_id)
 
 
 def find_spell(name: str) -> Spell:
@@ -99,6 +89,13 @@ def check_arguments(spell: Spell, raw: Mapping[str, Any]) -> Args:
     from pydantic import ValidationError
 
     fields = spell.args.model_fields
+    size = sum(len(value) for value in raw.values() if isinstance(value, str))
+    if size > MAX_ARGUMENT_CHARS:
+        raise Miscast(
+            f"The arguments of {spell.name} have {size:,} characters; at most {MAX_ARGUMENT_CHARS:,} are taken.",
+            hint="Note what matters and point to the source with evidence, or split it.",
+            slug="arguments_too_long",
+        )
     given: dict[str, Any] = {}
     for key, value in raw.items():
         if key in HOST_EXTRAS:
@@ -185,7 +182,7 @@ def _split_list(value: Any) -> Any:
     return [value] if isinstance(value, dict) else value
 
 
-def _record(
+def _answer(
     episode: Episode,
     spell: Spell | None,
     name: str,
@@ -194,8 +191,14 @@ def _record(
     error: PensieveError | None,
     host_call_id: str | None,
 ) -> CastResult:
+    """Word the answer and write call and result into the ledger.
+
+    What a spell did stays done when the ledger cannot be written (full disk, damaged file): then the answer says so
+    and has no handle. An error instead would make a model do it again.
+    """
     call_text = json.dumps({"name": name, "arguments": raw}, ensure_ascii=False, default=str)
-    call_number, number = episode.reserve()
+    if error is not None and len(call_text) > REFUSED_CALL_CHARS:
+        call_text = f"{call_text[:REFUSED_CALL_CHARS]}… [refused; {len(call_text):,} characters in all]"
     if outcome is not None:
         facts, body = list(outcome.facts), outcome.body
     else:
@@ -208,29 +211,41 @@ def _record(
             + "\n[cut here: the result was longer than the limit]"
         )
     tokens = count_tokens(body) + HEAD_TOKENS
-    repeated = outcome.repeated_tokens if outcome else 0
-    left = max(0, episode.budget().left - max(0, tokens - repeated) - count_tokens(call_text))
-    head = " · ".join(
-        [f"m{number}", *(one_line(fact, 200) for fact in facts), f"{tokens:,} tokens", f"{left:,} left"]
-    )
-    advice = episode.advice(left) if spell is not None and spell.stage in ("find", "read") else ""
-    text = "\n".join(part for part in (head, body, advice) if part)
-    episode.record(
-        call_number=call_number,
-        number=number,
-        tool=spell.name if spell else one_line(name, 80),
-        call_text=call_text,
-        text=text,
-        label=outcome.label if outcome else "",
-        chunk_ids=outcome.chunk_ids if outcome else (),
-        is_error=error is not None,
-        host_call_id=host_call_id,
-        repeated_tokens=repeated,
-    )
+    facts = [one_line(fact, 200) for fact in facts]
+    number: int | None = None
+    call_number: int | None = None
+    try:
+        call_number, number = episode.reserve()
+        repeated = outcome.repeated_tokens if outcome else 0
+        left = max(0, episode.budget().left - max(0, tokens - repeated) - count_tokens(call_text))
+        head = " · ".join([f"m{number}", *facts, f"{tokens:,} tokens", f"{left:,} left"])
+        advice = episode.advice(left) if spell is not None and spell.stage in ("find", "read") else ""
+        text = "\n".join(part for part in (head, body, advice) if part)
+        episode.record(
+            call_number=call_number,
+            number=number,
+            tool=spell.name if spell else one_line(name, 80),
+            call_text=call_text,
+            text=text,
+            label=outcome.label if outcome else "",
+            chunk_ids=outcome.chunk_ids if outcome else (),
+            is_error=error is not None,
+            host_call_id=host_call_id,
+            repeated_tokens=repeated,
+        )
+    except PensieveError as refused:
+        log.error("the ledger refused a message of %s: %s", name, refused)
+        number = call_number = None
+        why = f"[Not in the record, so it has no handle to delete it by: {one_line(refused.message, 300)}]"
+        text = "\n".join([" · ".join([*facts, f"{tokens:,} tokens"]), body, why])
     return CastResult(
         text=text,
         result=outcome.result.model_dump(mode="json") if outcome else {},
-        message={"msg_id": f"m{number}", "invoking_msg_id": f"m{call_number}", "tokens": tokens},
+        message={
+            "msg_id": None if number is None else f"m{number}",
+            "invoking_msg_id": None if call_number is None else f"m{call_number}",
+            "tokens": tokens,
+        },
         is_error=error is not None,
         slug=error.slug if error else "",
     )
