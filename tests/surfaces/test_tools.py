@@ -99,7 +99,9 @@ m4 · note oil · revision 1 · 32 tokens · 29,855 left
 412 barrels
 In 1911.\
 """)
-    assert result.meta["pensieve/result"] == snapshot(
+    typed = dict(result.meta["pensieve/result"])
+    assert typed.pop("observed_at").endswith("+00:00")
+    assert typed == snapshot(
         {
             "key": "oil",
             "summary": "412 barrels",
@@ -108,6 +110,15 @@ In 1911.\
             "evidence": [],
             "notes": [],
             "next_cursor": None,
+            "status": "active",
+            "reason": "",
+            "kind": "",
+            "valid": "",
+            "applies_to": "workspace",
+            "strength": "a guess",
+            "author": "mcp",
+            "neighbours": [],
+            "in_force": None,
         }
     )
     assert result.meta["pensieve/message"] == snapshot(
