@@ -7,20 +7,25 @@ the names this server is meant to have (DNS rebinding). Encryption is left to wh
 from __future__ import annotations
 
 import hmac
+import os
 import secrets
 import socket
 import sys
+import threading
 from typing import TYPE_CHECKING
 
 from pensieve_mcp.server.options import LOOPBACK, BadOption, Options
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from pensieve_mcp.server.surface import Surface
 
 PATH = "/mcp"
 TOKEN_BYTES = 32
+LAST_SECONDS = 5  # after the grace; then the process ends as it is, its databases are safe at any moment
 GRACE_SECONDS = 3  # open streams are cut after that at the end
 MAX_BODY_BYTES = 20 * 2**20  # an argument may have 16 MB; more is refused before it is read
 
@@ -114,5 +119,15 @@ def serve(surface: Surface, options: Options) -> int:
         lifespan="on",
         ws="none",
     )
-    uvicorn.Server(config).run(sockets=[listening])
+
+    class Ending(uvicorn.Server):
+        """Ends in order when asked to, and in any case: a log nobody reads must not keep it alive."""
+
+        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+            last = threading.Timer(GRACE_SECONDS + LAST_SECONDS, os._exit, (1,))
+            last.daemon = True
+            last.start()
+            super().handle_exit(sig, frame)
+
+    Ending(config).run(sockets=[listening])
     return 0
