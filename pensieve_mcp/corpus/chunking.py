@@ -131,7 +131,12 @@ def pack(found: Cut, chunk_set: ChunkSet) -> list[Span]:
     while place < last:
         first = items[place]
         # Never as far back as the last chunk began, or that one would be contained in this one.
-        begin = min(first, max(begin + 1, bisect_left(sums, sums[first] - overlap))) if spans else first
+        # Without overlap not even an atom that costs nothing, such as a blank, is taken twice.
+        begin = (
+            min(first, max(begin + 1, bisect_left(sums, sums[first] - overlap)))
+            if spans and overlap
+            else first
+        )
         room = sums[begin] + size
         # Number of the furthest item border that still fits; at least one item is taken, however large.
         most = max(place + 1, bisect_right(items, bisect_right(sums, room) - 1, place + 1) - 1)

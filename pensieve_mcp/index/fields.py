@@ -91,8 +91,7 @@ def values(text: str) -> Values:
         signs = _signs(text)
     runs = grams(text) if signs & _IN_RUNS else ""
     spaced = _RUN.sub(" ", text) if runs else text
-    words = spaced.split()
-    parts, marks = _of_odd_words(words)
+    parts, marks = _of_odd_words(spaced.split())
     world = signs & _OF_WORLD
     return Values(
         body="" if world else spaced,

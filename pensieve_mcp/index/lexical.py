@@ -16,6 +16,8 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
+from json.encoder import encode_basestring
 from pathlib import Path
 from typing import Any
 
@@ -539,21 +541,31 @@ class LexicalWriter:
 
 
 def _line(record: PassageRecord) -> str:
+    """The passage as JSON, put together by hand: half of the time of `json.dumps`, which a build feels."""
     values = fields.values(record.text)
-    found: dict[str, Any] = {
-        "passage": record.passage_id,
-        "document": record.document_id,
-        "dirs": fields.folders(record.path),
-        "place": f"{record.path}\0{record.document_id}",
-    }
-    for name in ("body", "world", "prefix", "grams", "parts", "marks"):
-        value = getattr(values, name)
+    line = f'{{"passage":{record.passage_id},{_whence(record.document_id, record.path)}'
+    for name, value in (
+        ("body", values.body),
+        ("world", values.world),
+        ("prefix", values.prefix),
+        ("grams", values.grams),
+        ("parts", values.parts),
+        ("marks", values.marks),
+        ("about", fields.about(record.title, record.heading, record.path)),
+    ):
         if value:
-            found[name] = value
-    about = fields.about(record.title, record.heading, record.path)
-    if about:
-        found["about"] = about
-    return json.dumps(found, ensure_ascii=False)
+            line += f',"{name}":{encode_basestring(value)}'
+    return line + "}"
+
+
+@lru_cache(maxsize=1024)  # all passages of a document lie in one place
+def _whence(document_id: int, path: str) -> str:
+    whence = {
+        "document": document_id,
+        "dirs": fields.folders(path),
+        "place": f"{path}\0{document_id}",
+    }
+    return json.dumps(whence, ensure_ascii=False)[1:-1]
 
 
 _NUMBERS = ("passage", "document", "generation", "marker")

@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-GROUP = (
-    16  # texts whose sums are made by one matrix product; more share rows, but the product grows with them
-)
+SURE_PIECES = 255  # sums of so many bytes fit into 16 bits
 
 
 class StaticEncoder:
@@ -49,12 +47,21 @@ class StaticEncoder:
         self.name = f"static-minilm-{self.dim}@{self.about['sha256'][:12]}"
 
     def documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """(n, dim) float32, unit length; zero rows for texts without a word piece."""
+        """(n, dim) float32, unit length; zero rows for texts without a word piece.
+
+        Sums are made of the table's bytes as they are: its scale cancels when lengths are made one.
+        """
         import numpy as np
 
         out = np.zeros((len(texts), self.dim), np.float32)
-        for start in range(0, len(texts), GROUP):
-            self._encode_group(texts[start : start + GROUP], out[start : start + GROUP])
+        table = np.asarray(self._table)  # a memmap makes a slow view of whatever is taken from it
+        rows = np.empty((SURE_PIECES, self.dim), np.int8)
+        for number, text in enumerate(texts):
+            pieces = np.frombuffer(piece_bytes(text), np.uint16)
+            for start in range(0, len(pieces), SURE_PIECES):
+                some = pieces[start : start + SURE_PIECES]
+                taken = table.take(some, 0, rows[: len(some)], "clip")
+                out[number] += np.add.reduce(taken, 0, np.int16)
         lengths = np.sqrt(np.einsum("ij,ij->i", out, out))[:, None]
         np.divide(out, lengths, out=out, where=lengths > 0)
         return out
@@ -65,28 +72,6 @@ class StaticEncoder:
         """How much a question in this script and language can be trusted: 1 for English, 0 for unknown
         scripts."""
         return latin_english_weight(text)
-
-    def _encode_group(self, texts: Sequence[str], out: NDArray[np.float32]) -> None:
-        """Sums of rows, as (texts x used rows) counts times the used rows: one product of matrices instead of
-        one row read per word piece. The scale cancels when lengths are made one."""
-        import numpy as np
-
-        pieces = [piece_bytes(text) for text in texts]
-        flat = np.frombuffer(b"".join(pieces), np.uint16)
-        if not len(flat):
-            return
-        used = np.zeros(len(self._table), bool)
-        used[flat] = True
-        rows = np.flatnonzero(used)
-        place = np.empty(len(self._table), np.intp)
-        place[rows] = np.arange(len(rows))
-        cells = place[flat]
-        sizes = np.fromiter(map(len, pieces), np.intp, len(pieces)) // flat.itemsize
-        cells += np.repeat(np.arange(0, len(texts) * len(rows), len(rows)), sizes)
-        counts = np.bincount(cells, minlength=len(texts) * len(rows))
-        np.matmul(
-            counts.reshape(len(texts), -1).astype(np.float32), self._table[rows].astype(np.float32), out=out
-        )
 
 
 def rows_as_floats(folder: Path = DATA) -> NDArray[np.float32]:
