@@ -38,7 +38,8 @@ def test_it_ends_with_sixty_half_sent_requests_and_an_unread_log(tmp_path: Path)
         held += [socket.create_connection(("127.0.0.1", port), timeout=5) for _ in range(59)]
         for one in held:
             one.sendall(
-                b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer t\r\nContent-Type: application/json\r\n"
+                b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer t\r\n"
+                b"Content-Type: application/json\r\n"
                 b"Accept: application/json, text/event-stream\r\nContent-Length: 500\r\n\r\n{"
             )
         server.send_signal(signal.SIGTERM)
