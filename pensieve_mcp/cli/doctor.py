@@ -23,6 +23,7 @@ import click
 from pensieve_mcp.cli.indexing import meaning_words
 from pensieve_mcp.cli.output import bold, put, put_json, put_table
 from pensieve_mcp.cli.shell import Shell, command_options, json_option, leave
+from pensieve_mcp.cli.translating import for_person
 from pensieve_mcp.errors import PensieveError
 from pensieve_mcp.settings import FILE_NAME, Resolved, data_folder, resolve
 from pensieve_mcp.spellbook.wording import count
@@ -94,7 +95,9 @@ def doctor(shell: Shell, everything: bool, as_json: bool) -> None:
         leave(1 if broken else 0)
     for check in checks:
         mark = {"ok": "ok  ", "note": "note", "bad": bold("BAD ")}[check.state]
-        put(f"{mark}  {check.name}: {check.detail}" + (f"\n      → {check.advice}" if check.advice else ""))
+        put(f"{mark}  {check.name}: {for_person(check.detail)}")
+        if check.advice:
+            put(f"      → {for_person(check.advice)}")
     put("")
     shown = [s for s in settings if everything or s["value"] != s["default"]]
     put_table(

@@ -128,7 +128,7 @@ def _answer(
     words = [*filter(is_first, notes), *words, *(for_person(n) for n in notes if not is_first(n))]
     if not hits and suggestions:
         words.append(f"Near spellings that occur: {', '.join(suggestions)}.")
-    if not hits or progress.state == "building":
+    if not hits or progress.state in ("building", "stale", "failed"):
         words.append(why_nothing(workspace))
     return {
         "hits": hits,

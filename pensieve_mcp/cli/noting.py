@@ -15,6 +15,7 @@ import click
 from pensieve_mcp.cli import notes
 from pensieve_mcp.cli.output import bold, dim, put, put_json, put_table, say
 from pensieve_mcp.cli.shell import Shell, command_options, json_option, spare
+from pensieve_mcp.cli.translating import for_person
 from pensieve_mcp.errors import Miscast
 from pensieve_mcp.spellbook.wording import count
 
@@ -228,7 +229,7 @@ def write(
                     f"Not found ({piece.state}): “{piece.quote}”. The note is stored; quote exactly to support it."
                 )
         for warning in written.warnings:
-            say(warning)
+            say(for_person(warning))
 
 
 def _evidence(workspace: Workspace, quotes: tuple[str, ...], place: str | None) -> tuple[Evidence, ...]:

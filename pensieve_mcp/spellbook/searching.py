@@ -218,7 +218,7 @@ def _message(
                 + (" Without under there may be more." if args.under else "")
             )
     words = [*filter(is_first, notes), *words, *(note for note in notes if not is_first(note))]
-    if progress.state == "building" or not retrieved:
+    if not retrieved or progress.state in ("building", "stale", "failed"):
         words.append(workspace.standing())
     return " ".join(word for word in words if word)
 

@@ -84,6 +84,22 @@ def test_only_what_is_published_counts_as_searchable(pensieve, documents):
     assert "3 documents can be searched" in told and "160" not in told.split("can be searched")[0]
 
 
+def test_hits_of_an_interrupted_index_are_not_taken_for_all(pensieve, documents):
+    from pensieve_mcp.corpus.intake import Intake
+    from pensieve_mcp.corpus.lease import Lease
+    from pensieve_mcp.corpus.types import BuildProgress
+
+    assert pensieve("index", documents).code == 0
+    with opened(documents) as workspace:
+        lease = Lease.take(workspace.corpus.connections)
+        assert lease is not None
+        Intake(workspace.corpus, lease).tell(BuildProgress("building", 3, 245))
+        lease.give_back()
+        told = cast(workspace.episode("test"), "searchEngine", {"keyword": "rent"}).text
+    for text in (told, pensieve("search", "rent").err):
+        assert "242 of 245 files are left" in text
+
+
 # -- 17: hints for a model do not reach a person ----------------------------------------------------------------
 
 
