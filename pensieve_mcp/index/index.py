@@ -401,7 +401,7 @@ class Index:
                 ranking = fusion.fuse({}, nearest, 0.0, kept)
             else:
                 weight = fusion.lexical_weight(share if is_true else 0.0, script)
-                power = fusion.lexical_power(share if sentences else 0.0, script)
+                power = fusion.lexical_power(share if sentences else 0.0, script, bool(found.with_all))
                 words = list(lexical)
                 dense = dict(zip(words, self._vectors.cosines(vector, words).tolist(), strict=True))
                 ranking = fusion.fuse(lexical, dense, weight, kept, power=power)

@@ -63,7 +63,7 @@ def read_manifest(folder: Path) -> tuple[Manifest, tuple[int, ...]]:
 
 def manifest_stamp(folder: Path) -> tuple[int, ...]:
     try:
-        return _stamp((folder / MANIFEST).stat())
+        return _stamp(os.stat(f"{folder}{os.sep}{MANIFEST}"))  # noqa: PTH116  (asked at every search)
     except FileNotFoundError:
         return ()
 

@@ -16,11 +16,12 @@ def test_weights_are_the_measured_ones():
 
 def test_beside_vectors_of_sentences_a_weak_keyword_match_gives_way():
     lexical, dense = {1: 0.42, 2: 0.1}, {1: 0.2, 2: 0.5}
-    power = lexical_power(1.0, 1.0)
+    power = lexical_power(1.0, 1.0, False)
     assert [one.passage_id for one in fuse(lexical, dense, 0.5)] == [1, 2]
     assert [one.passage_id for one in fuse(lexical, dense, 0.5, power=power)] == [2, 1]
     assert fuse(lexical, dense, 0.5, power=power)[0].lexical == 0.1  # told as it was
-    assert lexical_power(0.0, 1.0) == lexical_power(1.0, 0.1) == 1.0
+    assert lexical_power(0.0, 1.0, False) == lexical_power(1.0, 0.1, False) == 1.0
+    assert lexical_power(1.0, 1.0, True) == 1.0  # a rare word would else come behind what is about anything
 
 
 def test_a_script_the_encoder_does_not_know_leaves_words_alone():
