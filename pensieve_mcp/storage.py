@@ -36,6 +36,10 @@ BUSY_SECONDS = 10.0  # a writer's longest honest transaction is well below; a hu
 BEGIN_ATTEMPTS = 5  # SQLite answers some conflicts (recovery, first switch to WAL) at once, past its own wait
 JOURNAL_LIMIT_BYTES = 64 * 2**20  # what a -wal file may keep after a checkpoint
 
+Identity = tuple[int, int] | None
+"""Device and inode of a file; None where there is none. As long as a connection holds the file open, no other
+file can have the same."""
+
 _BASINS = "_pensieve_basins"
 _MIGRATIONS = "_pensieve_migrations"
 _EXPANDS_ONLY = ("DROP ", "RENAME ", "DELETE FROM", "VACUUM")
@@ -75,6 +79,8 @@ class Connection(sqlite3.Connection):
 
     path: Path
     read_only: bool = False
+    precious: bool = False
+    identity: Identity = None  # of the file it was opened on
     frozen: StorageError | None = None  # why nothing may be written through it
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -108,8 +114,9 @@ def worded(error: sqlite3.Error, path: Path) -> Exception:
         what = "is not a SQLite database" if base == sqlite3.SQLITE_NOTADB else "is damaged"
         return StorageError(
             f"{path} {what} ({error}).",
-            hint="Run pensieve doctor. corpus.db may be deleted and is built anew; "
-            "for pensieve.db and blobs.db restore a backup, or move the file away to begin empty.",
+            hint="Run pensieve index: it sets the damaged file aside and makes it anew from your documents."
+            if path.name == "corpus.db"
+            else "Run pensieve doctor. Restore a backup of the file, or move it away to begin empty.",
             slug="storage_corrupt",
         )
     if base in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
@@ -184,6 +191,31 @@ def _connection(db: Database) -> Connection:
     return conn
 
 
+def identity_of(path: Path) -> Identity:
+    """Which file lies at the path now. Opens nothing."""
+    try:
+        status = os.stat(path)  # noqa: PTH116  (asked before each use of a connection)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise StorageError(
+            f"{path} cannot be looked at: {error.strerror or error}.",
+            hint="Give yourself permission on its folder, or use --state DIR.",
+            slug="storage_unopenable",
+        ) from error
+    return status.st_dev, status.st_ino
+
+
+def _vanished(path: Path, writing: bool) -> StorageError:
+    lost = "; what was being written is not stored" if writing else ""
+    return StorageError(
+        f"{path} was moved, deleted or replaced while it was in use{lost}.",
+        hint="Put the file back if it was not meant. The next call takes whatever lies there then, "
+        "and begins an empty one where there is none.",
+        slug="storage_vanished",
+    )
+
+
 def database_path(db: Database) -> Path:
     """The file behind a database that `open_database` opened."""
     return _connection(db).path
@@ -207,7 +239,7 @@ def _make_private(path: Path) -> None:
                     slug="storage_unopenable",
                 ) from None
             if os.name == "posix" and mode & 0o077:
-                with contextlib.suppress(PermissionError):  # someone else's file that we may still read
+                with contextlib.suppress(OSError):  # someone else's file that we may still read, a read-only disk
                     path.chmod(0o600)
     except OSError as error:
         raise StorageError(
@@ -243,6 +275,7 @@ def _connect(path: Path, flags: str, precious: bool) -> Connection:
             factory=Connection,
         )
     conn.path = path
+    conn.precious = precious
     try:
         conn.execute("PRAGMA foreign_keys = ON")
         if "mode=rw" in flags:  # these look into the file, which a folder without write permission forbids
@@ -281,7 +314,8 @@ def open_database(path: Path, *, read_only: bool = False, precious: bool = False
                 # WAL needs a -shm file beside the database; in a folder we may not write to, SQLite can
                 # do without only if we promise that nobody else writes. No -wal file: nobody does.
                 wal = path.with_name(path.name + "-wal")
-                if error.slug not in ("storage_unopenable", "storage_read_only") or wal.exists():
+                unfinished = wal.exists() and wal.stat().st_size
+                if error.slug not in ("storage_unopenable", "storage_read_only") or unfinished:
                     raise
                 conn.close()
                 conn = _connect(path, "mode=ro&immutable=1", precious)
@@ -299,6 +333,7 @@ def open_database(path: Path, *, read_only: bool = False, precious: bool = False
                     "%s uses journal mode %s: readers and writers will wait for each other.", path, journal
                 )
             conn.execute(f"PRAGMA journal_size_limit = {JOURNAL_LIMIT_BYTES}")
+        conn.identity = identity_of(path)
         # Plugins of sqlite-utils are other people's code: they have no business in a user's notebook.
         db: Database = sqlite_utils.Database(conn, recursive_triggers=False, execute_plugins=False)
         return db
@@ -326,6 +361,9 @@ def writing(db: Database) -> Iterator[Database]:
                 _refuse_if_newer(db, basin, ours)
             yield db
             conn.execute("COMMIT")
+        # SQLite in WAL mode writes on into a file that has no name any more, and confirms it.
+        if identity_of(conn.path) != conn.identity:
+            raise _vanished(conn.path, writing=True)
     except BaseException:
         if conn.in_transaction:  # a full disk may have rolled back already
             with contextlib.suppress(sqlite3.Error, StorageError):
@@ -356,14 +394,30 @@ def _refuse_if_newer(db: Database, basin: str, ours: int) -> None:
         f"SELECT oldest_writer, program FROM {_BASINS} WHERE basin = ?", (basin,)
     ).fetchone()
     if row is not None and row[0] > ours:
-        raise _newer(database_path(db), basin, row[0], ours, row[1])
+        raise _newer(_connection(db), basin, row[0], ours, row[1])
 
 
-def _newer(path: Path, basin: str, needed: int, ours: int, program: str) -> StorageError:
+def newer(db: Database, basins: Sequence[Basin]) -> StorageError | None:
+    """Why this program may read the file, but not write it: a newer version did. None when it may."""
+    conn = _connection(db)
+    if conn.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (_BASINS,)).fetchone() is None:
+        return None
+    for basin in basins:
+        try:
+            _refuse_if_newer(db, basin.name, len(basin.migrations))
+        except StorageError as error:
+            return error
+    return None
+
+
+def _newer(conn: Connection, basin: str, needed: int, ours: int, program: str) -> StorageError:
     return StorageError(
-        f"{path} was written by a newer version ({program}): its {basin} tables may be changed by schema "
+        f"{conn.path} was written by a newer version ({program}): its {basin} tables may be changed by schema "
         f"{needed} and later, this program has schema {ours}. It can be read, not written.",
-        hint="Update pensieve-statelm, or open another state folder with --state DIR.",
+        hint="Update pensieve-statelm, or open another state folder with --state DIR."
+        if conn.precious
+        else "Update pensieve-statelm. Or run pensieve workspace rebuild: it is made anew from your documents; "
+        "notes, history and chunk ids stay.",
         slug="storage_newer",
     )
 
@@ -499,15 +553,24 @@ class Pulse:
     On a connection of its own, where SQLite's `data_version` can be compared. For one thread at a time.
     """
 
-    def __init__(self, db: Database) -> None:
-        self._db = db
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._db = connections.own()
         self._seen = self._version()
 
     def _version(self) -> int:
         return int(self._db.conn.execute("PRAGMA data_version").fetchone()[0])
 
     def moved(self) -> bool:
-        """True once for any number of commits in between, also for those of this process."""
+        """True once for any number of commits in between, also for those of this process, and when another file
+        took the place of the one that was looked at. Raises StorageError."""
+        conn = _connection(self._db)
+        now_there = identity_of(conn.path)
+        if now_there is not None and now_there != conn.identity:
+            self._db.conn.close()
+            self._db = self._connections.own()
+            self._seen = self._version()
+            return True
         now = self._version()
         moved, self._seen = now != self._seen, now
         return moved
@@ -521,6 +584,10 @@ class Connections:
 
     `reading()` lends one that cannot write, and all its reads see one state of the file; inside `writing()`
     of the same thread it lends the writer's own. Threads may come and go, nothing is bound to them.
+
+    Before each lending it looks whether the file is still the one it opened. Another one in its place is opened;
+    where a precious one is gone, one call is refused, so that nothing is lost without a word, and the next
+    begins anew. A file or folder that may not be written to is opened for reading.
     """
 
     def __init__(
@@ -537,8 +604,41 @@ class Connections:
         self._pid = os.getpid()
         self._closed = False
         self._migrated = False
+        self._identity: Identity = None
+        self._only_reading: StorageError | None = None  # why, where writing was tried and is not allowed
+        self._when_replaced: list[Callable[[], None]] = []
+
+    def when_replaced(self, call: Callable[[], None]) -> None:
+        """Call it whenever another file took the place of the one that was open: for whoever keeps in memory
+        what lies in it."""
+        self._when_replaced.append(call)
+
+    def _look(self, write: bool) -> None:
+        """Let go of connections to a file that is no longer the one at the path. Raises StorageError once, when a
+        precious file is gone, or its folder."""
+        with self._lock:
+            before = self._identity
+            if before is None or self._pid != os.getpid():
+                return
+            there = identity_of(self.path)
+            if there == before:
+                return
+            self._identity, self._migrated, self._only_reading = None, False, None
+            idle, self._idle = self._idle, {False: [], True: []}
+        log.warning("%s was moved, deleted or replaced while it was in use.", self.path)
+        for number, db in enumerate((*idle[True], *idle[False])):
+            if there is None and not number:
+                # What was confirmed may lie in the -wal file alone: it belongs to the file that was moved.
+                with contextlib.suppress(sqlite3.Error, StorageError):
+                    db.conn.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            db.conn.close()
+        for call in self._when_replaced:
+            call()
+        if there is None and (self.precious or not self.path.parent.is_dir()):
+            raise _vanished(self.path, write)
 
     def _take(self, write: bool) -> Database:
+        self._look(write)
         with self._lock:
             if self._closed:
                 raise StorageError(
@@ -549,16 +649,36 @@ class Connections:
                 self._here = threading.local()
             if self._idle[write]:
                 return self._idle[write].pop()
-        if not write and not self.read_only and not self._migrated:
-            self._give(True, self._open(True))  # brings the tables up to date first
-        return self._open(write)
+            only_reading = self._only_reading
+        if not write and not self.read_only and not self._migrated and only_reading is None:
+            try:
+                self._give(True, self._open(True))  # brings the tables up to date first
+            except StorageError as error:
+                if error.slug not in ("storage_read_only", "storage_unopenable") or not self.path.is_file():
+                    raise
+                with self._lock:
+                    self._only_reading = only_reading = error
+        return self._open(write, read_only=not write and only_reading is not None)
 
-    def _open(self, write: bool) -> Database:
-        db = open_database(self.path, read_only=self.read_only, precious=self.precious)
+    def own(self) -> Database:
+        """A connection for reading that the caller keeps and closes."""
+        return self._take(False)
+
+    def check(self) -> None:
+        """Look whether the file is still the one that was opened. Raises StorageError (`storage_vanished`)."""
+        self._look(False)
+
+    def _open(self, write: bool, *, read_only: bool = False) -> Database:
+        db = open_database(self.path, read_only=self.read_only or read_only, precious=self.precious)
         try:
             for basin in self._basins:
                 migrate(db, basin.name, basin.migrations, oldest_writer=basin.oldest_writer)
-            self._migrated = True
+            with self._lock:
+                self._migrated = True
+                if write:
+                    self._only_reading = None  # it may have been mended since
+                if self._identity is None:
+                    self._identity = _connection(db).identity
             if not write:
                 db.conn.execute("PRAGMA query_only = ON")
         except BaseException:
@@ -568,7 +688,12 @@ class Connections:
 
     def _give(self, write: bool, db: Database) -> None:
         with self._lock:
-            if not self._closed and len(self._idle[write]) < 8 and self._pid == os.getpid():
+            if (
+                not self._closed
+                and len(self._idle[write]) < 8
+                and self._pid == os.getpid()
+                and _connection(db).identity == self._identity
+            ):
                 self._idle[write].append(db)
                 return
         db.conn.close()
@@ -615,7 +740,7 @@ class Connections:
 
     def pulse(self) -> Pulse:
         """For polling cheaply whether any process wrote. Raises StorageError."""
-        return Pulse(self._open(False))
+        return Pulse(self)
 
     def close(self) -> None:
         """Close what is idle now, and what is lent when it comes back."""

@@ -97,6 +97,7 @@ class Workspace:
         self._builder = builder
         self._lock = threading.RLock()
         self._open: dict[str, Any] = {}
+        self._index_seen: tuple[int, ...] = ()
         self._last_look = -1e9  # monotonic seconds of the last look at the folders
 
     # -- opening -------------------------------------------------------------------------------------------
@@ -249,13 +250,23 @@ class Workspace:
 
     @property
     def index(self) -> Index:
-        """The index, read only: whoever builds has a writer of its own. Raises IndexMismatch, StorageError."""
+        """The index, read only: whoever builds has a writer of its own. Raises IndexMismatch, StorageError.
+
+        Opened anew when another index took the place of the one that was open.
+        """
+        folder = self.state / "index"
+        there = _index_there(folder)
+        with self._lock:
+            if self._index_seen != there:
+                # Not closed: another thread may be searching in it. The last reference lets go of the files.
+                self._open.pop("index", None)
+                self._index_seen = there
 
         def make() -> Index:
             from pensieve_mcp.index.index import Index
 
             return Index.open(
-                self.state / "index",
+                folder,
                 encoder_spec=self.settings.encoder,
                 read_only=True,
                 texts=self.corpus.passage_texts,
@@ -406,6 +417,8 @@ class Workspace:
         if not self.progress().searchable:
             return Found((), 0, ())
         self.corpus.ensure_chunk_set(chunk_set)
+        if not under and self.corpus.holds_others():
+            under = tuple(root.name for root in self.roots)  # a dropped root is there until the next build
         answer = self.index.search(
             SearchRequest(
                 tuple(queries),
@@ -651,7 +664,14 @@ def existing(path: str | os.PathLike[str]) -> Path:
         raise WorkspaceError(
             "An empty path was given.", hint="Name the folder of your documents.", slug="no_folder"
         )
-    full = Path(text).expanduser().absolute()
+    try:
+        full = Path(text).expanduser().absolute()
+    except FileNotFoundError as error:  # a relative path, and nothing it could be relative to
+        raise WorkspaceError(
+            f"{text} cannot be found: the folder this was called in is no longer there.",
+            hint="Change to another folder, or give an absolute path.",
+            slug="no_such_folder",
+        ) from error
     if not full.exists():
         raise WorkspaceError(
             f"There is no folder or file {full}.",
@@ -659,6 +679,15 @@ def existing(path: str | os.PathLike[str]) -> Path:
             slug="no_such_folder",
         )
     return full
+
+
+def _index_there(folder: Path) -> tuple[int, ...]:
+    """Which index lies there: a folder that was deleted and made anew differs. Empty where there is none."""
+    try:
+        place, shape = folder.stat(), (folder / "index.json").stat()
+    except OSError:
+        return ()
+    return place.st_dev, place.st_ino, shape.st_ino, shape.st_mtime_ns
 
 
 def _derived_name(folders: Sequence[Path]) -> str:

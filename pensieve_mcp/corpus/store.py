@@ -59,6 +59,12 @@ DOCUMENT_COLUMNS: Final = (
 )
 
 
+_UNREAD: Final = (
+    "SELECT path, reason, detail, root, raw, folder FROM skipped UNION ALL "
+    "SELECT path, 'partial', warnings, root, raw, 0 FROM documents WHERE status = 'partial'"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Totals:
     """Sums over a part of the corpus. `skipped` counts files and folders by reason."""
@@ -70,6 +76,7 @@ class Totals:
     formats: Mapping[str, int]  # documents by media type, most first
     languages: Mapping[str, int]  # documents by guessed language, most first; unknown ones left out
     skipped: Mapping[str, int]
+    partial: int = 0  # of the documents, those of which something is missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +130,14 @@ class CorpusStore:
         self._layouts: OrderedDict[tuple[int, int], tuple[array[int], Layout]] = OrderedDict()
         self._orders: dict[ChunkSet, _Order] = {}
         self._hashed: dict[tuple[int, Stat], bytes] = {}
+        self._others: tuple[int, bool] | None = None  # revision of the corpus, and the answer then
+        connections.when_replaced(self._begin_anew)
+
+    def _begin_anew(self) -> None:
+        """Another corpus.db lies there: what was read from the one before is worth nothing."""
+        with self._lock:
+            for kept in (self._pages, self._layouts, self._orders, self._hashed):
+                kept.clear()
 
     @classmethod
     def open(
@@ -147,7 +162,7 @@ class CorpusStore:
         self, under: Under = (), *, cursor: str | None = None, limit: int = 100
     ) -> tuple[list[Document], str | None]:
         """Documents by path, and the cursor of the next page. A cursor is the last path that was shown."""
-        where, values = below(under)
+        where, values = self._served(under)
         if cursor:
             where += " AND path > ?"
             values.append(cursor)
@@ -159,13 +174,35 @@ class CorpusStore:
         found = [document_of(row) for row in rows[:limit]]
         return found, found[-1].path if len(rows) > limit else None
 
+    def _served(self, under: Under = ()) -> tuple[str, list[Any]]:
+        """A condition on `root` and `path`: what lies below, in a root that is part of the workspace. A root that was
+        dropped is not served, though only the next build removes its documents."""
+        where, values = below(under)
+        if not self.roots:
+            return where, values
+        marks = ",".join("?" * len(self.roots))
+        return f"root IN ('', {marks}) AND {where}", [*self.roots, *values]
+
+    def holds_others(self) -> bool:
+        """Whether there are documents of roots that are no longer part of the workspace."""
+        if not self.roots:
+            return False
+        with self.connections.reading() as db:
+            revision = fact(db, "revision")
+            if self._others is None or self._others[0] != revision:
+                served, values = self._served()
+                row = db.conn.execute(f"SELECT 1 FROM documents WHERE NOT ({served}) LIMIT 1", values).fetchone()
+                self._others = (revision, row is not None)
+            return self._others[1]
+
     def document(self, path: str) -> Document:
         """The document at `root/relative/file`. Raises NoSuchDocument with near names."""
         wanted = path.strip().rstrip("/") or path
+        served, values = self._served()
         with self.connections.reading() as db:
             for candidate in dict.fromkeys((path, wanted)):
                 row = db.conn.execute(
-                    f"SELECT {DOCUMENT_COLUMNS} FROM documents WHERE path = ?", (candidate,)
+                    f"SELECT {DOCUMENT_COLUMNS} FROM documents WHERE {served} AND path = ?", (*values, candidate)
                 ).fetchone()
                 if row is not None:
                     return document_of(row)
@@ -199,11 +236,17 @@ class CorpusStore:
     def has_document(self, path: str) -> bool:
         """Whether this very path is a document."""
         with self.connections.reading() as db:
-            return db.conn.execute("SELECT 1 FROM documents WHERE path = ?", (path,)).fetchone() is not None
+            served, values = self._served()
+            return (
+                db.conn.execute(
+                    f"SELECT 1 FROM documents WHERE {served} AND path = ?", (*values, path)
+                ).fetchone()
+                is not None
+            )
 
     def has_under(self, prefix: str) -> bool:
         """Whether the path is a document, or a folder with documents or skipped files in it."""
-        where, values = below((prefix,))
+        where, values = self._served((prefix,))
         with self.connections.reading() as db:
             return any(
                 db.conn.execute(f"SELECT 1 FROM {table} WHERE {where} LIMIT 1", values).fetchone() is not None
@@ -218,8 +261,9 @@ class CorpusStore:
         cursor: str | None = None,
         limit: int = 100,
     ) -> tuple[list[Skipped], str | None]:
-        """What was not read and why, by path, and the cursor of the next page."""
-        where, values = below(under)
+        """What was not read and why, by path, and the cursor of the next page. Documents that were read in part are
+        among them, with the reason "partial" and their warnings."""
+        where, values = self._served(under)
         if reason:
             where += " AND reason = ?"
             values.append(reason)
@@ -228,18 +272,19 @@ class CorpusStore:
             values.append(cursor)
         with self.connections.reading() as db:
             rows = db.conn.execute(
-                "SELECT path, reason, detail, root, raw, folder FROM skipped "
+                f"SELECT path, reason, detail, root, raw, folder FROM ({_UNREAD}) "
                 f"WHERE {where} GROUP BY path ORDER BY path LIMIT ?",
                 [*values, limit + 1],
             ).fetchall()
         found = [
-            Skipped(path, why, detail, root, raw, bool(f)) for path, why, detail, root, raw, f in rows[:limit]
+            Skipped(path, why, "; ".join(json.loads(detail)) if why == "partial" else detail, root, raw, bool(f))
+            for path, why, detail, root, raw, f in rows[:limit]
         ]
         return found, found[-1].path if len(rows) > limit else None
 
     def totals(self, under: Under = ()) -> Totals:
         """Sums over the documents under these paths."""
-        where, values = below(under)
+        where, values = self._served(under)
         with self.connections.reading() as db:
             count, tokens, chars, size = db.conn.execute(
                 "SELECT count(*), coalesce(sum(tokens), 0), coalesce(sum(chars), 0), "
@@ -263,7 +308,20 @@ class CorpusStore:
                 counted("media_type", "documents"),
                 counted("language", "documents", "AND language <> ''"),
                 counted("reason", "skipped"),
+                partial=self._partial(db, where, values),
             )
+
+    def partial_count(self, under: Under = ()) -> int:
+        """How many documents were read in part only."""
+        where, values = self._served(under)
+        with self.connections.reading() as db:
+            return self._partial(db, where, values)
+
+    def _partial(self, db: Database, where: str, values: Sequence[Any]) -> int:
+        row = db.conn.execute(
+            f"SELECT count(*) FROM documents WHERE status = 'partial' AND {where}", values
+        ).fetchone()
+        return int(row[0])
 
     def outline(self, document_id: int) -> list[OutlineEntry]:
         """The document's headings, or its pages, slides, sheets, messages where it has none."""
@@ -411,9 +469,13 @@ class CorpusStore:
                 "FROM chunks JOIN chunk_sets USING (set_id) WHERE chunk_id = ?",
                 (chunk_id,),
             ).fetchone()
-            if row is not None:
+            if row is not None and self._is_served(db, row[1]):
                 return self._chunk(db, row, ChunkSet(row[7], row[8]))
         raise self._no_such_chunk(chunk_id)
+
+    def _is_served(self, db: Database, document_id: int) -> bool:
+        row = db.conn.execute("SELECT root FROM documents WHERE document_id = ?", (document_id,)).fetchone()
+        return not self.roots or (row is not None and row[0] in self.roots)
 
     def _no_such_chunk(self, chunk_id: int) -> NoSuchChunk:
         last = self.ids.highest()
@@ -423,7 +485,9 @@ class CorpusStore:
             return NoSuchChunk(
                 f"There is no chunk c{chunk_id}; {has}.", hint="Call searchEngine to find one."
             )
-        here = self._standing(known.chunk_set, known.document_id, known.place)
+        with self.connections.reading() as db:
+            served = self._is_served(db, known.document_id)
+        here = self._standing(known.chunk_set, known.document_id, known.place) if served else None
         if here is None:
             return NoSuchChunk(
                 f"c{chunk_id} is no longer there: {known.path} was removed.",
@@ -569,10 +633,11 @@ class CorpusStore:
         set_id = _set_id(db, chunk_set)
         documents, before, place_of = array("q"), array("q", [0]), {}
         total = 0
+        served, values = self._served()
         rows = db.conn.execute(
             "SELECT document_id, chunks FROM set_documents JOIN documents USING (document_id) "
-            "WHERE set_id = ? ORDER BY path, document_id",
-            (set_id,),
+            f"WHERE set_id = ? AND {served} ORDER BY path, document_id",
+            (set_id, *values),
         )
         for document_id, chunks in rows:
             place_of[document_id] = len(documents)
@@ -670,7 +735,7 @@ class CorpusStore:
 
     def freshness(self, document_ids: Sequence[int]) -> dict[int, Fresh]:
         """Whether the files are still as they were read. Reads a file only when its stat has changed."""
-        from pensieve_mcp.corpus.folders import fresh, open_regular, stat_of
+        from pensieve_mcp.corpus.folders import absence, fresh, open_regular, stat_of
 
         answer: dict[int, Fresh] = {}
         for document_id in dict.fromkeys(document_ids):
@@ -681,7 +746,9 @@ class CorpusStore:
                 answer[document_id] = "gone"
                 continue
             answer[document_id] = fresh(root, document.raw, document.stat)
-            if answer[document_id] == "yes" or (answer[document_id] == "gone" and not self.follow_links):
+            if answer[document_id] in ("yes", "unreadable") or (
+                answer[document_id] == "gone" and not self.follow_links
+            ):
                 continue
             try:
                 with open_regular(root, document.raw, follow_links=self.follow_links) as file:
@@ -692,8 +759,8 @@ class CorpusStore:
                         if key not in self._hashed:
                             self._hashed[key] = file_digest(file)
                         same = self._hashed[key] == document.digest
-            except Unreadable:
-                answer[document_id] = "gone"
+            except Unreadable as error:
+                answer[document_id] = absence(error)
                 continue
             answer[document_id] = "yes" if same else "changed"
         return answer

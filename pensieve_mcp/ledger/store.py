@@ -95,9 +95,14 @@ class Ledger:
         self._blobs = blobs
         self._clock = clock
         self._quota_bytes = quota_bytes
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a lent connection may find that the file was replaced
         self._folders: OrderedDict[int, tuple[int, int, Folder]] = OrderedDict()  # generation, last event
         self._quota_told = False
+        connections.when_replaced(self._forget_folders)
+
+    def _forget_folders(self) -> None:
+        with self._lock:
+            self._folders.clear()
 
     # --- episodes -------------------------------------------------------------------------------------
 

@@ -88,6 +88,22 @@ class Episodes:
         self._lock = threading.Lock()
         self._kept: OrderedDict[tuple[str, str], Episode] = OrderedDict()
         self._latest: Episode | None = None
+        self._watched: Workspace | None = None
+        self._replaced = False
+
+    def _look(self, workspace: Workspace) -> None:
+        """Episodes lie in `pensieve.db`: with another file in its place, those kept here are of no use."""
+        if self._watched is not workspace:
+            self._watched = workspace
+            workspace.connections.when_replaced(self._forget)
+        workspace.connections.check()
+        if self._replaced:
+            self._replaced = False
+            self._kept.clear()
+            self._latest = None
+
+    def _forget(self) -> None:
+        self._replaced = True  # whoever finds out may hold our lock
 
     def of_call(self, origin: Origin, spell: str) -> Found:
         """The episode of a call. Raises Miscast for a handle nobody gave, or for a spell that cannot begin an
@@ -95,6 +111,7 @@ class Episodes:
         """
         workspace = self._opening.workspace()
         with self._lock:
+            self._look(workspace)
             if origin.handle is not None:
                 return self._keep(("handle", origin.handle), lambda: self._by_handle(origin))
             if origin.run and (found := self._of_run(workspace, origin)) is not None:
@@ -145,6 +162,7 @@ class Episodes:
     def by_handle(self, handle: str) -> Episode:
         """Raises Miscast for a handle nobody gave."""
         with self._lock:
+            self._look(self._opening.workspace())
             return self._keep(("handle", handle), lambda: self._by_handle(Origin(handle=handle))).episode
 
     def _by_handle(self, origin: Origin) -> Episode:

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from ..cli.conftest import documents, home, pensieve
+from ..cli.conftest import Pensieve, documents, home, pensieve
 
-__all__ = ["documents", "home", "pensieve"]
+__all__ = ["Pensieve", "documents", "home", "pensieve"]
