@@ -255,7 +255,7 @@ def restore_context(episode: Episode, args: RestoreArgs) -> Outcome:
         printed.append(number)
         lines.append(f"{head}\n{content[begin : begin + taken]}" if head else content[begin : begin + taken])
         if not behind_gateway and not _entry(transcript, number).compacted:
-            # it stands in our record in its old place: the copy must not count a second time (decision 0008)
+            # it stands in our record in its old place: the copy must not count a second time (decision 0010)
             repeated += count_tokens(content[begin : begin + taken])
         restored.append(
             RestoredLine(

@@ -58,7 +58,8 @@ def test_the_help_of_the_shell_loads_nothing_heavy(tmp_path: Path) -> None:
 def test_listing_notes_loads_nothing_heavy(tmp_path: Path) -> None:
     documents = tmp_path / "documents"
     documents.mkdir()
-    loaded = loaded_after(shell("--folder", str(documents), "note", "list"), tmp_path)
+    loaded_after(shell("workspace", "add", "shelf", str(documents)), tmp_path)
+    loaded = loaded_after(shell("--workspace", "shelf", "note", "list"), tmp_path)
 
     assert not loaded & {*HEAVY, "mcp", "pydantic", "rich"}
 

@@ -297,7 +297,7 @@ def test_a_call_that_cannot_be_made_begins_no_episode(pensieve, documents):
 
 def test_a_message_is_restored_and_counted_once(pensieve, documents):
     """Where the host's prompt is out of reach the text is printed anew; in the record it stands once, in its old
-    place (decision 0008)."""
+    place (decision 0010)."""
     assert pensieve("index", documents).code == 0
     with opened(documents) as workspace:
         episode = workspace.episode("test")
