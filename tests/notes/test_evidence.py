@@ -356,7 +356,7 @@ def test_citations_are_checked_as_notes_are(desk: Desk) -> None:
 words = st.text("abcdefgh \n", min_size=1, max_size=200)
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(before=words, after=words, cut=st.booleans())
 def test_whatever_happens_around_a_quote_its_state_is_the_truth(
     desk: Desk, before: str, after: str, cut: bool

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from pensieve_mcp.errors import Conflict, Miscast
+from pensieve_mcp.notebook.schema import BASIN
+from pensieve_mcp.notebook.store import Notebook
 from pensieve_mcp.notebook.types import Evidence, Note, NoteFilter
+from pensieve_mcp.storage import Basin, Connections
 
 from .conftest import LEASE, RENT, Desk
 
@@ -262,14 +266,61 @@ def test_a_merged_note_is_no_better_than_what_went_into_it(desk: Desk) -> None:
     assert merged.status == "needs review" and "'b'" in merged.reason and merged.merged_from == ("a", "b")
 
 
-def test_an_old_notebook_is_taken_up_as_it_is(desk: Desk) -> None:
-    """Rows of the first schema: no kind, no status, evidence without a place where it was noted."""
-    desk.note("k", "c", AT_LEASE)
-    with desk.workspace.connections.writing() as db:
-        db.conn.execute("UPDATE note_revisions SET extra = '{}'")
-        db.conn.execute("UPDATE note_evidence SET noted_path = '', basis = ''")
+def test_a_notebook_of_the_first_schema_is_taken_up_whole(tmp_path: Path) -> None:
+    """Stored data is migrated, never dropped: notes, revisions, evidence, plan and search of an old file."""
+    path = tmp_path / "pensieve.db"
+    first = Basin(BASIN.name, BASIN.migrations[:1])
+    old = Connections(path, basins=(first,), precious=True)
+    with old.writing() as db:
+        db.conn.execute(
+            "INSERT INTO notes (id, key, folded, revision, deleted, created_at, updated_at) "
+            "VALUES (1, 'rent', 'rent', 2, 0, 5.0, 6.0)"
+        )
+        for revision, content in ((1, "40"), (2, "42")):
+            db.conn.execute(
+                "INSERT INTO note_revisions "
+                "(note_id, revision, at, author, action, summary, content, applies_to, links) "
+                "VALUES (1, ?, 6.0, 'me', 'write', 'the rent', ?, 'workspace', '[\"notice\"]')",
+                (revision, content),
+            )
+        db.conn.execute(
+            "INSERT INTO note_evidence VALUES (1, 2, 0, 'forty-two florins', 'docs/lease.md', 'p. 1', 7, NULL, "
+            "x'00ff', 3, 20, 'a', 'b', 'ok', '', 'observed', 6.0)"
+        )
+        db.conn.execute(
+            "INSERT INTO plan_revisions VALUES ('', 1, 5.0, 'me', ?)",
+            ('{"goal": "g", "constraints": ["c"], "steps": [], "next": ""}',),
+        )
+        db.conn.execute(
+            "INSERT INTO notes_text (rowid, key, summary, body, parts) VALUES (1, 'rent', 'the rent', '42', '')"
+        )
+    old.close()
+    new = Connections(path, basins=(BASIN,), precious=True)
+    notebook = Notebook(new)
+    note = notebook.read("rent")
 
-    assert (desk.read("k")["status"], desk.piece("k")["state"]) == ("active", "ok")
+    assert (note.content, note.status, note.kind, note.links) == ("42", "active", "", ("notice",))
+    assert note.evidence == (
+        Evidence(
+            "forty-two florins",
+            "docs/lease.md",
+            "p. 1",
+            7,
+            None,
+            b"\x00\xff",
+            (3, 20),
+            "a",
+            "b",
+            "ok",
+            "",
+            "observed",
+            6.0,
+        ),
+    )
+    assert notebook.read("rent", 1).content == "40" and notebook.read_plan().goal == "g"
+    assert notebook.search("42").hits[0].line.key == "rent" and notebook.list().lines[0].status == "active"
+    assert notebook.set_status("rent", "superseded").revision == 3
+    new.close()
 
 
 def test_notebook_level_values_are_checked(desk: Desk) -> None:
