@@ -26,7 +26,7 @@ from pensieve_mcp.ledger.events import Entry
 from pensieve_mcp.statelm.conversation import Conversation
 from pensieve_mcp.statelm.dialects import Answered
 from pensieve_mcp.statelm.offering import Offer
-from pensieve_mcp.statelm.sentences import STOP, WORD, sentences, stems
+from pensieve_mcp.statelm.sentences import STOP, WORD, coverage, names, sentences, stems
 from pensieve_mcp.statelm.template import END, START, harmless
 from pensieve_mcp.statelm.turns import Call, Prompt, Reply
 
@@ -35,12 +35,15 @@ if TYPE_CHECKING:
 
 CHUNK_TOKENS = 180  # holds one passage, which is what a search finds
 WINDOW_TOKENS = 2_200  # with 200 kept free: never more than 2,000 in mind
-SHOWN_HITS = 3
+FETCHED_HITS = 8
+SHOWN_HITS = 3  # of them, those nearest to the question: a small model writes half a query
 SNIPPET_WORDS = 12
 MAX_READ_CHARS = 1_400
 KEPT_PAIRS = 14  # pairs of call and result that stay in sight
 MAX_QUERY_WORDS = 8
 MAX_OUTPUT_TOKENS = 160
+NOTABLE = 3  # sentences that a note can be made of
+ARTICLES = frozenset(("a", "an", "the"))
 NOT_FOUND = "not found"
 
 LINE = re.compile(r"\s*([A-Za-z]+)\s*(\{.*?\})\s*(?:\n|\Z)", re.S)
@@ -123,7 +126,7 @@ class Compact:
         given = call.arguments
         match call.name:
             case "searchEngine":
-                search: dict[str, Any] = {"keyword": str(given.get("query", "")), "limit": SHOWN_HITS}
+                search: dict[str, Any] = {"keyword": str(given.get("query", "")), "limit": FETCHED_HITS}
                 if len(conversation.under) == 1:
                     search["under"] = conversation.under[0]
                 return Call(call.name, search)
@@ -152,11 +155,12 @@ class Compact:
         if result.is_error:
             head, _, rest = ours.partition("\n")
             return "error: " + (rest or head)[:200]
+        query = str(call.arguments.get("query", ""))
         match call.name:
             case "searchEngine":
                 hits = [
-                    f"{hit['chunk_id']}: {snippet(' '.join(hit['highlights']), str(call.arguments.get('query', '')))}"
-                    for hit in result.result["retrieved_chunks"][:SHOWN_HITS]
+                    f"{hit['chunk_id']}: {snippet(' '.join(hit['highlights']), query)}"
+                    for hit in _nearest(conversation.question, query, result.result["retrieved_chunks"])
                 ]
                 return "\n".join(hits) or "no hits"
             case "readChunk":
@@ -171,6 +175,17 @@ class Compact:
             case "finish":
                 return "done"
         return ours
+
+
+def _nearest(question: str, query: str, hits: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The hits whose highlights hold most of question and query, best first; equal ones as the search ranked them."""
+
+    def held(hit: dict[str, Any]) -> float:
+        return max(
+            (coverage(question, one) + coverage(f": {query}", one) for one in hit["highlights"]), default=0.0
+        )
+
+    return sorted(hits, key=lambda hit: -held(hit))[:SHOWN_HITS]
 
 
 def pairs(conversation: Conversation) -> list[tuple[int, Entry | None, Entry]]:
@@ -267,11 +282,17 @@ def grammar(conversation: Conversation, offer: Offer, *, search: bool = True) ->
     ]
     searches = [e for e in results if e.message.tool == "searchEngine" and not e.message.is_error]
     reads = live_reads(conversation)
-    seen = {chunk_id for e in conversation.results("readChunk") for chunk_id in e.message.chunk_ids}
+    since = searches[-1].message.number if searches else 0  # a later search may lead to the same chunk again
+    seen = {
+        one
+        for e in conversation.results("readChunk")
+        if e.message.number > since
+        for one in e.message.chunk_ids
+    }
     unread = [chunk_id for chunk_id in offer.found if chunk_id not in seen]
     notes = conversation.notes()
     noted = {" ".join(note.content.split()) for note in notes}
-    known = [s for entry in reads for s in sentences(conversation.text_of(entry)) if s not in noted]
+    known = _best_sentences(conversation, [conversation.text_of(entry) for entry in reads], noted)
     rules: dict[str, str] = {}
     branches: list[str] = []
 
@@ -300,7 +321,8 @@ def grammar(conversation: Conversation, offer: Offer, *, search: bool = True) ->
         rules["id"] = " | ".join(literal(str(one)) for one in live_ids)
     if notes or searches or not search or not branches:
         branch("fin", r'"finish {\"answer\":\"" ans "\"}"')
-        rules["ans"], more = _answers([" ".join(note.content.split()) for note in notes])
+        texts = [" ".join(note.content.split()) for note in notes]
+        rules["ans"], more = _answers(texts, names(conversation.question))
         rules |= more
     if offer.last_round:
         branches = ["fin"]
@@ -315,22 +337,39 @@ def _query_words(conversation: Conversation) -> list[str]:
     return [word for word in found if '"' not in word and "\\" not in word]
 
 
-def _answers(texts: list[str]) -> tuple[str, dict[str, str]]:
+def _best_sentences(conversation: Conversation, texts: list[str], noted: set[str]) -> list[str]:
+    """Of the sentences in sight those that hold most of the question or of the last query, in the order of the text."""
+    last = next((e for e in reversed(conversation.spoken()) if e.message.tool == "searchEngine"
+                 and e.message.role == "assistant"), None)  # fmt: skip
+    query = str(conversation.call_of(last)[1].get("query", "")) if last is not None else ""
+    every = dict.fromkeys(one for text in texts for one in sentences(text) if one not in noted)
+    asked = (
+        conversation.question,
+        f": {query}",
+    )  # the mark keeps the query's first word from counting as a beginning
+    ranked = sorted(every, key=lambda one: -max(coverage(words, one) for words in asked))
+    best = set(ranked[:NOTABLE])
+    return [one for one in every if one in best]
+
+
+def _answers(texts: list[str], asked: set[str]) -> tuple[str, dict[str, str]]:
     """Any run of words of a note, several of them parted by commas, or that nothing was found. One rule a word: from
-    there the run goes on or ends."""
+    there the run goes on or ends. None begins with a name of the question or a small word but an article, or ends with
+    a small word."""
     rules: dict[str, str] = {}
     starts: list[str] = []
     for which, text in enumerate(texts):
         shown = re.findall(r"\S+", text)
         for place, word in enumerate(shown):
-            name = f"w{which}x{place}"
             bare = word.strip('.,;:!?"“”()[]') or word
-            goes_on = place + 1 < len(shown)
-            body = [inside_json(bare)]
-            if goes_on:
+            small = bare.lower() in STOP
+            body = [] if small else [inside_json(bare)]
+            if place + 1 < len(shown):
                 body.append(f'{inside_json(word)} " " w{which}x{place + 1}')
-            rules[name] = " | ".join(body)
-            starts.append(name)
+            # a small word at the very end of a note leads nowhere else
+            rules[f"w{which}x{place}"] = " | ".join(body or [inside_json(bare)])
+            if bare.lower() in ARTICLES or not (small or bare.lower() in asked):
+                starts.append(f"w{which}x{place}")
     if not starts:
         return literal(NOT_FOUND), {}
     rules["span"] = " | ".join(starts)
