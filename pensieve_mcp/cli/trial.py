@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 QUESTIONS = (
     "Who paid for the casting of the second bell?",
-    "Why must a new bell hang on the north gallery?",
+    "What did the survey of the rock find under the south gallery?",
     "When was the new bell rung in fog for the first time, and who heard it?",
     "How many redwings struck the lantern before and after the second bell was hung?",
 )

