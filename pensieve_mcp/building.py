@@ -323,8 +323,10 @@ class _Build:
             with self.store.connections.reading() as db:
                 rows = db.conn.execute("SELECT document_id FROM documents").fetchall()
             self.store.ids.retire_all_but({row[0] for row in rows})
+        keeping = {key[0] for key in changes.kept}
         for root in changes.roots:
-            if root.state in ("ok", "empty"):
+            # An empty folder in another's place may be where a disk was mounted: it must not become the known one.
+            if root.state == "ok" or (root.state == "empty" and root.root not in keeping):
                 self.intake.set_facts(**{f"root {root.root}": f"{root.device}:{root.inode}"})
         self.intake.set_facts(looked_at=self.started_ns, fingerprint=fingerprint(self.plan.extractors))
         with self.store.connections.reading() as db:
@@ -527,16 +529,19 @@ class _Build:
         self.arrived.update((r.file.root, r.file.raw) for r in changes.renamed)
         self.unlisted = {root.root for root in changes.roots if root.state not in ("ok", "empty")}
         for root in changes.roots:
-            self._warn_of(root)
+            self._warn_of(root, sum(1 for key in changes.kept if key[0] == root.root))
         return changes
 
-    def _warn_of(self, root: RootState) -> None:
+    def _warn_of(self, root: RootState, kept: int) -> None:
         if root.state == "unreachable":
             self.warnings[
                 f"{root.root} cannot be reached ({root.detail}); its documents are kept as they were."
             ] = None
         elif root.state == "empty":
-            self.warnings[f"{root.root} holds no file at all."] = None
+            told = f"{root.root} holds no file at all"
+            if kept:
+                told += f"; what is known of it ({kept:,} files) is kept, in case its disk is not mounted"
+            self.warnings[f"{told}."] = None
         elif root.state == "partial" and not self.cancel():
             self.warnings[f"{root.root} was not looked through to its end: {root.detail}."] = None
         elif root.state == "ok" and not root.files:
@@ -591,7 +596,11 @@ class _Build:
         failures = {} if self.plan.retry or stale else self.intake.failures()
         added = {(a.file.root, a.file.raw) for a in changes.added}
         self.intake.forget_failures(
-            key for key in self.intake.failures() if key not in added and key[0] not in self.unlisted
+            key
+            for key in self.intake.failed_keys()
+            if key not in added
+            and key[0] not in self.unlisted
+            and _is_below(show_path(*key), self.plan.under)
         )
         skipped_again = 0
         for one in sorted(changes.added, key=lambda a: a.file.path):
@@ -830,7 +839,7 @@ def _keep_below(changes: Changes, under: Sequence[str]) -> None:
     """Drop what lies elsewhere: its state stays as it is known, so that the next whole build finds it again."""
 
     def wanted(path: str) -> bool:
-        return any(path == one or path.startswith(f"{one}/") for one in under)
+        return _is_below(path, under)
 
     changes.touched[:] = [kept for kept in changes.touched if wanted(kept.file.path)]
     changes.changed[:] = [kept for kept in changes.changed if wanted(kept.file.path)]
@@ -838,6 +847,10 @@ def _keep_below(changes: Changes, under: Sequence[str]) -> None:
     changes.renamed[:] = [renamed for renamed in changes.renamed if wanted(renamed.file.path)]
     for key in [key for key in changes.removed if not wanted(show_path(*key))]:
         changes.kept[key] = changes.removed.pop(key)
+
+
+def _is_below(path: str, under: Sequence[str]) -> bool:
+    return not under or any(path == one or path.startswith(f"{one}/") for one in under)
 
 
 def _counts(told: BuildProgress) -> dict[str, Any]:

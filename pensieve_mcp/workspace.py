@@ -21,8 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from pensieve_mcp import losses
 from pensieve_mcp.corpus.types import BuildProgress, Chunk, ChunkSet, Fresh, Limits, Root, Span
-from pensieve_mcp.errors import NoSuchDocument, WorkspaceError
+from pensieve_mcp.errors import NoSuchDocument, StorageError, WorkspaceError
 from pensieve_mcp.settings import FILE_NAME, Resolved, Settings, data_folder, resolve
 
 if TYPE_CHECKING:
@@ -139,6 +140,12 @@ class Workspace:
                 hint="Name the folder of your documents, for example: pensieve index ~/Documents",
                 slug="no_folder",
             )
+        if os.path.lexists(place) and not os.path.isdir(place):  # noqa: PTH112  (never raises)
+            raise WorkspaceError(
+                f"The state folder {place} is not a folder.",
+                hint="Give --state a folder of its own; it is made when it is missing.",
+                slug="state_not_a_folder",
+            )
         known = _read_workspace_file(place)
         if folders:
             roots = name_roots(folders)
@@ -205,13 +212,29 @@ class Workspace:
             from pensieve_mcp.notebook import schema as notebook_schema
             from pensieve_mcp.storage import Connections
 
-            return Connections(
+            losses.look(self.state, "pensieve.db")
+            connections = Connections(
                 self.state / "pensieve.db",
                 basins=(notebook_schema.BASIN, ledger_schema.BASIN, ids.BASIN),
                 precious=True,
             )
+            connections.when_replaced(self._state_changed)
+            return connections
 
         return cast("Connections", self._once("precious", make))
+
+    def _state_changed(self) -> None:
+        """`pensieve.db` went away under us; with it may have gone what says that a workspace lies here."""
+        losses.look(self.state, "pensieve.db")
+        if self.state.is_dir() and not (self.state / WORKSPACE_FILE).exists():
+            try:
+                _write_workspace_file(self.state, self.name, self.roots)
+            except WorkspaceError as error:
+                log.warning("%s", error)
+
+    def losses(self) -> tuple[str, ...]:
+        """Precious files that had to be begun anew although there were others before, as sentences."""
+        return losses.told(self.state)
 
     @property
     def ledger(self) -> Ledger:
@@ -219,6 +242,7 @@ class Workspace:
             from pensieve_mcp.ledger.blobs import Blobs
             from pensieve_mcp.ledger.store import Ledger
 
+            losses.look(self.state, "blobs.db")
             ledger = Ledger(
                 self.connections, Blobs(self.state / "blobs.db"), quota_bytes=self.settings.blobs_mb * 2**20
             )
@@ -495,20 +519,26 @@ class Workspace:
         from pensieve_mcp.building import Plan
         from pensieve_mcp.corpus.extract.pool import ExtractionPool
         from pensieve_mcp.corpus.extract.registry import extractor_fingerprint
+        from pensieve_mcp.index.full_disk import telling_full
         from pensieve_mcp.index.index import Index
 
         settings = self.settings
         limits = self.limits
         workers = min(3, settings.workers)
+
+        def open_index(folder: Path) -> Index:
+            with telling_full(folder):
+                return Index.open(
+                    folder,
+                    encoder_spec=settings.encoder,
+                    texts=self.corpus.passage_texts,
+                    scan=self._scan_literal,
+                )
+
         return Plan(
             roots=self.roots,
             index_folder=self.state / "index",
-            open_index=lambda folder: Index.open(
-                folder,
-                encoder_spec=settings.encoder,
-                texts=self.corpus.passage_texts,
-                scan=self._scan_literal,
-            ),
+            open_index=open_index,
             open_readers=lambda: ExtractionPool(workers, limits),
             extractors=extractor_fingerprint(),
             chunk_set=chunk_set or self.default_chunk_set,
@@ -550,11 +580,19 @@ class Workspace:
         progress: Callable[[BuildProgress], None] | None = None,
         cancel: Callable[[], bool] = lambda: False,
     ) -> BuildProgress:
-        """Build in this process and wait for it. Raises what `building.build` raises."""
+        """Build in this process and wait for it. A damaged corpus.db is set aside and made anew; its ids lie in
+        pensieve.db. Raises what `building.build` raises."""
         from pensieve_mcp import building
+        from pensieve_mcp.storage import set_aside_if_damaged
 
         self._last_look = time.monotonic()
-        return building.build(self.corpus, plan or self.plan(), cancel=cancel, progress=progress)
+        plan = plan or self.plan()
+        try:
+            return building.build(self.corpus, plan, cancel=cancel, progress=progress)
+        except StorageError as error:
+            if error.slug != "storage_corrupt" or not set_aside_if_damaged(self.state / "corpus.db"):
+                raise
+        return building.build(self.corpus, plan, cancel=cancel, progress=progress)
 
     def build(
         self, chunk_set: ChunkSet | None = None, *, under: tuple[str, ...] = (), wait_seconds: float = 2.0
@@ -715,9 +753,15 @@ def _read_workspace_file(place: Path) -> WorkspaceInfo | None:
         name = str(data["name"])
     except (FileNotFoundError, NotADirectoryError):
         return None
+    except PermissionError as error:
+        raise WorkspaceError(
+            f"{file} may not be read.",
+            hint="Give yourself permission on that folder, or choose another with --state DIR.",
+            slug="bad_workspace_file",
+        ) from error
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise WorkspaceError(
-            f"{file} cannot be read: {error}.",
+            f"{file} cannot be read: {str(error)[:200]}.",
             hint="Remove that file and open the folders again; notes are not in it.",
             slug="bad_workspace_file",
         ) from error
@@ -748,7 +792,7 @@ def _write_workspace_file(place: Path, name: str, roots: Sequence[Root]) -> None
         temporary.replace(place / WORKSPACE_FILE)
     except OSError as error:
         raise WorkspaceError(
-            f"The state folder {place} cannot be written: {error}.",
+            f"The state folder {place} cannot be written: {error.strerror or error}.",
             hint="Give --state a folder you may write to, or set PENSIEVE_HOME.",
             slug="state_not_writable",
         ) from error

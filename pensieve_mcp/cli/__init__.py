@@ -76,6 +76,10 @@ def _run(arguments: Sequence[str] | None) -> int:
     except Exception as error:
         if os.environ.get("PENSIEVE_DEBUG"):
             raise
+        if isinstance(error, FileNotFoundError) and _stands_nowhere():
+            _talk("pensieve: The folder this was called in is no longer there.")
+            _talk("  Change to another folder, and call it again.")
+            return FAILED
         _talk(f"pensieve: {type(error).__name__}: {' '.join(str(error).split())[:400]}")
         _talk("  This is a fault of ours. PENSIEVE_DEBUG=1 shows where it happened.")
         return FAILED
@@ -92,3 +96,12 @@ def _not_confirmed(*, nobody: bool) -> int:
 
 def _talk(text: str) -> None:
     print(text, file=sys.stderr)  # noqa: T201  # talk of the shell, never data
+
+
+def _stands_nowhere() -> bool:
+    """Whether the working folder was removed, so that no relative path means anything."""
+    try:
+        os.getcwd()  # noqa: PTH109  # Path.cwd() would be imported for this alone
+    except FileNotFoundError:
+        return True
+    return False

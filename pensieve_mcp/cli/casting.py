@@ -89,13 +89,13 @@ def parse_arguments(given: tuple[str, ...]) -> dict[str, Any]:
     if len(given) == 1 and given[0].lstrip().startswith("{"):
         try:
             data = json.loads(given[0])
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise click.UsageError(f"The arguments are not valid JSON: {error}.") from error
         return dict(data)
     if given == ("-",):
         try:
             data = json.loads(sys.stdin.read())
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise click.UsageError(f"stdin is not valid JSON: {error}.") from error
         if not isinstance(data, dict):
             raise click.UsageError("stdin is not a JSON object.")
@@ -116,7 +116,7 @@ def _value(text: str) -> Any:
     if stripped[:1] in ("[", "{") or stripped in ("true", "false", "null"):
         try:
             return json.loads(stripped)
-        except ValueError:
+        except (ValueError, RecursionError):
             return text
     return text
 

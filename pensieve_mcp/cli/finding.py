@@ -13,7 +13,7 @@ from pensieve_mcp.cli.shell import Shell, command_options, document_path, json_o
 from pensieve_mcp.cli.translating import for_person
 from pensieve_mcp.errors import Miscast, NoSuchChunk, NotReady
 from pensieve_mcp.handles import parse_chunk_id
-from pensieve_mcp.spellbook.wording import count, is_first
+from pensieve_mcp.spellbook.wording import STALE, count, is_first, read_in_part
 
 if TYPE_CHECKING:
     from pensieve_mcp.corpus.types import Chunk, Document
@@ -91,7 +91,7 @@ def _documents(
     hits = []
     for one in found.hits[:limit]:
         hit = workspace.illuminate(one, found.terms)
-        stale = {"changed": "file changed since", "gone": "file is gone"}.get(hit.fresh, "")
+        stale = STALE.get(hit.fresh, "")
         hits.append(
             {
                 "id": f"c{hit.chunk_id}",
@@ -128,6 +128,8 @@ def _answer(
     words = [*filter(is_first, notes), *words, *(for_person(n) for n in notes if not is_first(n))]
     if not hits and suggestions:
         words.append(f"Near spellings that occur: {', '.join(suggestions)}.")
+    if not hits and (partial := workspace.corpus.partial_count()):
+        words.append(f"{read_in_part(partial)}: what is missing of them cannot be found.")
     if not hits or progress.state in ("building", "stale", "failed"):
         words.append(why_nothing(workspace))
     return {
@@ -245,7 +247,8 @@ def read(shell: Shell, chunk: str, neighbours: int, as_json: bool) -> None:
             say(f"c{part['chunk_id']} · {part['path']} {part['locator']} · {part['tokens']:,} tokens")
             put(str(part["content"]))
         if fresh != "yes":
-            say("The file has changed since it was indexed." if fresh == "changed" else "The file is gone.")
+            told = {"changed": "has changed since it was indexed", "unreadable": "cannot be read now"}
+            say(f"The file {told.get(fresh, 'is gone')}.")
 
 
 def _wanted(workspace: Workspace, text: str) -> Chunk:

@@ -17,7 +17,7 @@ from pensieve_mcp.cli.shell import Shell, command_options, json_option
 from pensieve_mcp.cli.translating import for_person
 from pensieve_mcp.corpus.types import SkipReason
 from pensieve_mcp.errors import WorkspaceError
-from pensieve_mcp.spellbook.wording import count, shares
+from pensieve_mcp.spellbook.wording import count, read_in_part, shares
 
 if TYPE_CHECKING:
     from pensieve_mcp.corpus.explaining import Explanation
@@ -84,13 +84,14 @@ def overview(workspace: Workspace, progress: BuildProgress | None = None) -> dic
         "formats": dict(totals.formats),
         "languages": dict(totals.languages),
         "skipped": dict(totals.skipped),
+        "partial": totals.partial,
         "passages": told.passages,
         "upgraded_passages": told.upgraded_passages,
         "documents_done": told.documents_done,
         "documents_total": told.documents_total,
         "searchable": told.searchable,
         "owner": told.owner,
-        "warnings": list(told.warnings),
+        "warnings": [*told.warnings, *workspace.losses()],
     }
 
 
@@ -124,6 +125,9 @@ def say_what_is_missing(workspace: Workspace, data: dict[str, Any], *, kept: boo
         words = shares(data["skipped"], MAX_SHOWN_REASONS)
         how = " `pensieve skipped` lists them." if kept else ""
         say(f"Skipped {sum(data['skipped'].values()):,}: {words}.{how}")
+    if data["partial"]:
+        how = " `pensieve skipped --reason partial` tells what is missing." if kept else ""
+        say(f"{read_in_part(data['partial'])}.{how}")
     for warning in data["warnings"]:
         say(for_person(warning))
     if not data["documents"] and not data["warnings"] and data["state"] not in ("stale", "failed"):
@@ -175,7 +179,7 @@ def meaning_words(settings: Settings, passages: int, refined: int) -> str:
 @json_option
 @command_options
 def skipped(shell: Shell, reason: str | None, under: str | None, as_json: bool) -> None:
-    """Every file that was not read, with the reason."""
+    """Every file that was not read, or not to its end, with the reason."""
     with shell.open() as workspace:
         below = workspace.prefix(*((under,) if under else shell.under))
         found = list(_all_skipped(workspace, below, reason))
@@ -186,8 +190,11 @@ def skipped(shell: Shell, reason: str | None, under: str | None, as_json: bool) 
             return
         found.sort(key=lambda s: (s.reason, s.path))
         put_table(("reason", "path", "detail"), [(s.reason, s.path, s.detail) for s in found])
-        reasons = shares(Counter(s.reason for s in found), len(found))
-        say(f"{len(found):,} skipped: {reasons}." if found else "Nothing was skipped.")
+        passed = Counter(str(s.reason) for s in found if s.reason != "partial")
+        partial = len(found) - passed.total()
+        said = [f"{passed.total():,} skipped: {shares(passed, len(passed))}."] if passed else []
+        said += [f"{read_in_part(partial)}."] if partial else []
+        say(" ".join(said) or "Nothing was skipped.")
 
 
 def _all_skipped(workspace: Workspace, under: tuple[str, ...], reason: str | None) -> Iterator[Skipped]:
@@ -223,6 +230,8 @@ def explain(shell: Shell, path: str, as_json: bool) -> None:
 def _what_came_of_it(workspace: Workspace, told: Explanation) -> Explanation:
     """What the rules let in was read, could not be read, or was not met yet; a folder is in."""
     page, _ = workspace.corpus.skipped((told.path,), limit=1)
+    if page and page[0].path == told.path and page[0].reason == "partial":
+        return dataclasses.replace(told, detail=f"{told.detail}; it is indexed in part: {page[0].detail}")
     if page and page[0].path == told.path:
         why = f"{page[0].detail}; " if page[0].detail else ""
         return dataclasses.replace(

@@ -163,8 +163,12 @@ class Shell:
                 hint="Name the folder of your documents: pensieve index FOLDER. Or look first: pensieve try",
                 slug="no_folder",
             )
-        here = Path.cwd().resolve()
-        holding = [info for info in known if any(_holds(root, here) for root in info.roots)]
+        try:
+            here = Path.cwd().resolve()
+        except FileNotFoundError:  # it was removed; then no folder of ours holds it
+            holding = []
+        else:
+            holding = [info for info in known if any(_holds(root, here) for root in info.roots)]
         chosen = max(holding or known, key=lambda info: info.last_used)
         if len(known) > 1:
             say(f"Workspace {chosen.name} ({', '.join(root.folder for root in chosen.roots)}).")

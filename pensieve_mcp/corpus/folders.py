@@ -13,7 +13,7 @@ import os
 import stat as modes
 import sys
 from collections.abc import Sequence
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, Literal, Protocol
 
 from pensieve_mcp.corpus.types import Fresh, Root, SkipReason, Stat, Unreadable
 
@@ -258,16 +258,36 @@ def inside(root: Root, raw: bytes) -> bytes | None:
     return os.fsencode(relative.replace(os.sep, "/"))
 
 
-def fresh(root: Root, raw: bytes, known: Stat) -> Fresh:
-    """Whether a file is still as it was: yes, changed or gone (also when its root cannot be reached)."""
+def absence(error: OSError | Unreadable) -> Literal["gone", "unreadable"]:
+    """Whether a failure says that the file is not there, or only that it cannot be looked at."""
+    failure = worded(error) if isinstance(error, OSError) else error
+    return "unreadable" if failure.reason == "unreadable" and not isinstance(failure, Gone) else "gone"
+
+
+def fresh(root: Root, raw: bytes, known: Stat, *, home: tuple[int, int] | None = None) -> Fresh:
+    """Whether a file is still as it was: yes, changed, gone, or unreadable where that cannot be told now.
+
+    A root that cannot be reached says nothing of its files; nor does one that holds nothing at all and is not the
+    folder (device, inode) it was when they were read, `home`: so looks the place of a disk that is not mounted.
+    """
+    try:
+        top = open_folder(os.path.split(root.folder)[0] if root.is_file else root.folder)
+    except OSError:
+        return "unreadable"
+    try:
+        bare = home is not None and not root.is_file and top.key != home and not top.entries(1)
+    except OSError:
+        bare = True
+    finally:
+        top.close()
     try:
         folder, name = _place(root, raw)
         try:
             found = folder.lstat(name)
         finally:
             folder.close()
-    except (OSError, Unreadable):
-        return "gone"
+    except (OSError, Unreadable) as error:
+        return "unreadable" if bare else absence(error)
     if not modes.S_ISREG(found.st_mode):
         return "gone"
     return "yes" if stat_of(found) == known else "changed"

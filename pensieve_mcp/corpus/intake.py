@@ -268,6 +268,12 @@ class Intake:
             for row in rows
         }
 
+    def failed_keys(self) -> list[tuple[str, bytes]]:
+        """All of them, also those that could not even be opened, by root and raw path."""
+        with self.store.connections.reading() as db:
+            rows = db.conn.execute("SELECT root, raw FROM skipped WHERE walk = 0 AND raw IS NOT NULL")
+            return [(row[0], row[1]) for row in rows.fetchall()]
+
     def forget_failures(self, keys: Iterable[tuple[str, bytes]]) -> None:
         """Files that failed once and are no longer there."""
         with self.writing() as db:

@@ -191,7 +191,9 @@ class CorpusStore:
             revision = fact(db, "revision")
             if self._others is None or self._others[0] != revision:
                 served, values = self._served()
-                row = db.conn.execute(f"SELECT 1 FROM documents WHERE NOT ({served}) LIMIT 1", values).fetchone()
+                row = db.conn.execute(
+                    f"SELECT 1 FROM documents WHERE NOT ({served}) LIMIT 1", values
+                ).fetchone()
                 self._others = (revision, row is not None)
             return self._others[1]
 
@@ -202,7 +204,8 @@ class CorpusStore:
         with self.connections.reading() as db:
             for candidate in dict.fromkeys((path, wanted)):
                 row = db.conn.execute(
-                    f"SELECT {DOCUMENT_COLUMNS} FROM documents WHERE {served} AND path = ?", (*values, candidate)
+                    f"SELECT {DOCUMENT_COLUMNS} FROM documents WHERE {served} AND path = ?",
+                    (*values, candidate),
                 ).fetchone()
                 if row is not None:
                     return document_of(row)
@@ -277,7 +280,9 @@ class CorpusStore:
                 [*values, limit + 1],
             ).fetchall()
         found = [
-            Skipped(path, why, "; ".join(json.loads(detail)) if why == "partial" else detail, root, raw, bool(f))
+            Skipped(
+                path, why, "; ".join(json.loads(detail)) if why == "partial" else detail, root, raw, bool(f)
+            )
             for path, why, detail, root, raw, f in rows[:limit]
         ]
         return found, found[-1].path if len(rows) > limit else None
@@ -733,6 +738,15 @@ class CorpusStore:
 
     # -- state -----------------------------------------------------------------------------------------------
 
+    def _home(self, root: Root) -> tuple[int, int] | None:
+        """(device, inode) of the root's folder when its files were last listed."""
+        with self.connections.reading() as db:
+            row = db.conn.execute(
+                "SELECT value FROM corpus_facts WHERE name = ?", (f"root {root.name}",)
+            ).fetchone()
+        device, _, inode = str(row[0] if row is not None else "").partition(":")
+        return (int(device), int(inode)) if inode else None
+
     def freshness(self, document_ids: Sequence[int]) -> dict[int, Fresh]:
         """Whether the files are still as they were read. Reads a file only when its stat has changed."""
         from pensieve_mcp.corpus.folders import absence, fresh, open_regular, stat_of
@@ -745,7 +759,7 @@ class CorpusStore:
             except (NoSuchDocument, KeyError):
                 answer[document_id] = "gone"
                 continue
-            answer[document_id] = fresh(root, document.raw, document.stat)
+            answer[document_id] = fresh(root, document.raw, document.stat, home=self._home(root))
             if answer[document_id] in ("yes", "unreadable") or (
                 answer[document_id] == "gone" and not self.follow_links
             ):

@@ -14,7 +14,7 @@ UnitKind = Literal[
     "page", "slide", "sheet", "chapter", "message", "cell", "body", "notes", "footnote", "comment", "header"
 ]  # fmt: skip
 Status = Literal["ok", "partial"]
-Fresh = Literal["yes", "changed", "gone"]
+Fresh = Literal["yes", "changed", "gone", "unreadable"]  # unreadable: it cannot be looked at now
 
 SkipReason = Literal[
     "ignored",          # a rule hides it (detail names file and line)
@@ -35,8 +35,9 @@ SkipReason = Literal[
     "crashed",          # the reader died on it
     "out_of_memory",
     "too_deep",         # folder nesting
+    "partial",          # read, but not all of it: a document, with a warning that says what is missing
     "unreachable",      # a root that could not be listed; its documents are kept
-]
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

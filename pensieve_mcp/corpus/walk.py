@@ -137,7 +137,7 @@ class _Walk:
                 for item in self._list(stack[0], None):
                     empty = False
                     yield item
-                empty = empty and not stack[0].waiting
+                empty = empty and not stack[0].waiting and not self.files  # those known are not yielded
             except OSError as error:
                 yield from self._unreachable(error)
                 return

@@ -82,6 +82,12 @@ def take_in(ledger: Ledger, lines: Iterable[str]) -> EpisodeRecord:
                 continue
             kind = next(key for key in value if key != "at")
             parsed.append((kind, dict(value[kind])))
+        except RecursionError as error:
+            raise Miscast(
+                f"Line {count} of the export is nested too deeply to be read.",
+                hint="Export the conversation again; a changed file is not taken in.",
+                slug="bad_import",
+            ) from error
         except (ValueError, StopIteration, TypeError, AttributeError) as error:
             raise Miscast(
                 f"Line {count} of the export cannot be read: {error or 'no event in it'}.",

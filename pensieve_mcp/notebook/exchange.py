@@ -181,6 +181,8 @@ def _value(text: str, name: str) -> Any:
     if text[:1] in ('"', "[", "{"):
         try:
             return json.loads(text)
+        except RecursionError as error:
+            raise _bad(name, "a value in its front matter is nested too deeply") from error
         except ValueError as error:
             raise _bad(name, f"a value in its front matter cannot be read ({error})") from error
     if text[:1] == "'" and text[-1:] == "'" and len(text) > 1:
@@ -432,6 +434,8 @@ def import_json(
         notes_in = document["notes"]
         if not isinstance(notes_in, list):
             raise TypeError("notes is not a list")
+    except RecursionError as error:
+        raise _bad("The document", "it is nested too deeply for an export of notes") from error
     except (ValueError, TypeError, KeyError) as error:
         raise _bad("The document", f"it is not an export of notes ({error})") from error
     _check_format(document.get("format"), COLLECTION, "The document")

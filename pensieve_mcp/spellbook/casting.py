@@ -173,7 +173,7 @@ def _split_list(value: Any) -> Any:
         if stripped.startswith(("[", "{")):
             try:
                 value = json.loads(stripped)
-            except ValueError:
+            except (ValueError, RecursionError):
                 return [value]
         elif not stripped:
             return []

@@ -11,7 +11,7 @@ from pensieve_mcp.corpus.types import ChunkSet
 from pensieve_mcp.errors import Miscast, NoSuchDocument
 from pensieve_mcp.ledger.stubs import handle_of
 from pensieve_mcp.spellbook.registry import Args, Outcome, Result, spell
-from pensieve_mcp.spellbook.wording import bytes_of, count, listing, one_line, shares
+from pensieve_mcp.spellbook.wording import bytes_of, count, listing, one_line, read_in_part, shares
 
 if TYPE_CHECKING:
     from pensieve_mcp.corpus.store import CorpusStore
@@ -92,6 +92,8 @@ def analyze_text(episode: Episode, args: AnalyzeArgs) -> Outcome:
         head.append(f"Languages: {shares(totals.languages)}.")
     if totals.skipped:
         head.append(f"Skipped {sum(totals.skipped.values()):,}: {shares(totals.skipped)}.")
+    if totals.partial:
+        head.append(f"{read_in_part(totals.partial)}; its path tells what is missing.")
     if progress.state == "building" or not totals.documents:
         head.append(workspace.why_empty())
     if cursor:
@@ -353,6 +355,8 @@ def build_index(episode: Episode, args: BuildArgs) -> Outcome:
         lines.append(workspace.why_empty())
     if progress.skipped:
         lines.append(f"{progress.skipped:,} files were skipped; analyzeText tells why.")
+    if partial := workspace.corpus.partial_count():
+        lines.append(f"{read_in_part(partial)}; analyzeText marks them.")
     return Outcome(
         BuildResult(
             index_id=f"{workspace.name}:{chunk_set.size_tokens}/{chunk_set.overlap_tokens}",

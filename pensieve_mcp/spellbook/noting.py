@@ -36,7 +36,7 @@ def _as_evidence(value: Any) -> Any:
         if stripped.startswith("{"):
             try:
                 return json.loads(stripped)
-            except ValueError:
+            except (ValueError, RecursionError):
                 pass
         if _HANDLE.match(stripped):
             return {"chunk_id": stripped}

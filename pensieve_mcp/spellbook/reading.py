@@ -125,6 +125,8 @@ def read_chunk(episode: Episode, args: ReadArgs) -> Outcome:
         )
     elif fresh == "gone":
         lines.append("[The file is gone; this is the text as indexed.]")
+    elif fresh == "unreadable":
+        lines.append("[The file cannot be read now; this is the text as indexed.]")
     progress = f"{position + 1}/{total}"
     locator = corpus.locator(chunk.document_id, chunk.span)
     where = f"{document.path} {locator}".strip()

@@ -9,7 +9,7 @@ from pydantic import Field
 from pensieve_mcp.errors import Miscast
 from pensieve_mcp.spellbook.recollecting import OtherHit, find_history, find_notes
 from pensieve_mcp.spellbook.registry import Args, Outcome, Result, spell
-from pensieve_mcp.spellbook.wording import bytes_of, count, is_first, listing, one_line
+from pensieve_mcp.spellbook.wording import STALE, bytes_of, count, is_first, listing, one_line, read_in_part
 
 if TYPE_CHECKING:
     from pensieve_mcp.episode import Episode
@@ -154,7 +154,7 @@ def _documents(episode: Episode, args: SearchArgs, queries: list[str], start: in
             )
         )
         if hit.fresh != "yes":
-            head += " · file changed since" if hit.fresh == "changed" else " · file is gone"
+            head += f" · {STALE[hit.fresh]}"
         block = listing([head, *("  " + text for text in hit.highlights)])
         if lines and bytes_of(listing(lines)) + bytes_of(block) > room:
             break
@@ -218,6 +218,8 @@ def _message(
                 + (" Without under there may be more." if args.under else "")
             )
     words = [*filter(is_first, notes), *words, *(note for note in notes if not is_first(note))]
+    if not retrieved and (partial := workspace.corpus.partial_count(workspace.prefix(args.under))):
+        words.append(f"{read_in_part(partial)}: what is missing of them cannot be found.")
     if not retrieved or progress.state in ("building", "stale", "failed"):
         words.append(workspace.standing())
     return " ".join(word for word in words if word)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
+# How the state of a hit's file is said, where there is something to say.
+STALE = {"changed": "file changed since", "gone": "file is gone", "unreadable": "file cannot be read now"}
+
 
 def count(number: int, one: str, many: str = "") -> str:
     """`1 document`, `1,204 documents`."""
@@ -44,6 +47,11 @@ def one_line(text: str, limit: int = 200) -> str:
 
 def listing(lines: Iterable[str]) -> str:
     return "\n".join(lines)
+
+
+def read_in_part(documents: int) -> str:
+    """How many documents miss something of their file, as a clause."""
+    return f"{count(documents, 'document')} {'was' if documents == 1 else 'were'} read in part"
 
 
 def shares(counts: Mapping[str, int], limit: int = 6) -> str:

@@ -12,7 +12,7 @@ import posixpath
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol
 from urllib.parse import unquote
@@ -60,6 +60,7 @@ class Package:
             )
         self._parts = {_normal(info.filename): info for info in reversed(infos)}
         self.names = [info.filename for info in infos]
+        _check_ratio(infos, limits)
 
     def __contains__(self, part: str) -> bool:
         return _normal(part) in self._parts
@@ -84,6 +85,7 @@ class Package:
                 "bomb",
                 f"{part} says it inflates to {info.file_size:,} bytes; the limit is {limits.zip_entry_bytes:,}",
             )
+        _check_ratio([info], limits)
         size = 0
         try:
             with self._zip.open(info) as stream:
@@ -266,6 +268,24 @@ def _check_directory(file: BinaryIO, limits: Limits) -> None:
     most = limits.zip_entries * 1_024  # 46 bytes and a name each
     if size > most and size != 0xFFFFFFFF:
         raise Unreadable("bomb", f"a zip directory of {size:,} bytes; the limit is {most:,}")
+
+
+def _check_ratio(infos: Sequence[zipfile.ZipInfo], limits: Limits) -> None:
+    """Refuse what says that it inflates absurdly, before it does: a part, or all texts together.
+
+    Sizes that lie are no way around it: `zipfile` inflates no more than the directory says, and calls it damaged.
+    Pictures are left out of the sum, for they are never inflated.
+    """
+    texts = infos if len(infos) == 1 else [i for i in infos if i.filename.lower().endswith(_TEXT_PARTS)]
+    size, packed = sum(i.file_size for i in texts), sum(i.compress_size for i in texts)
+    if size > _RATIO_FROM_BYTES and size > limits.zip_ratio * max(packed, 1):
+        raise Unreadable(
+            "bomb",
+            f"{packed:,} bytes say they inflate to {size:,}, more than {limits.zip_ratio} times as much",
+        )
+
+
+_TEXT_PARTS = (".xml", ".rels", ".bin", ".xhtml", ".html", ".htm", ".opf", ".ncx")
 
 
 def format_of(file: BinaryIO, suffix: str, limits: Limits) -> str:

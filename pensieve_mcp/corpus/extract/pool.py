@@ -8,11 +8,13 @@ whether to ask again is the caller's to decide, by the file's hash and `registry
 
 from __future__ import annotations
 
+import mimetypes
 import signal
 import sys
 import threading
 import time
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from types import TracebackType
 from typing import BinaryIO
 
@@ -157,9 +159,9 @@ class ExtractionPool:
                 if second is None and not reading.pieces and reading.refused is None:
                     reading.refused = fault
                 fault = second
-        return self._finish(reading, fault)
+        return self._finish(reading, fault, PurePath(hint.name).suffix.lower())
 
-    def _finish(self, reading: _Reading, fault: wire.Refused | None) -> Extracted:
+    def _finish(self, reading: _Reading, fault: wire.Refused | None, suffix: str) -> Extracted:
         refused = fault or reading.refused
         if refused is not None:
             if refused.reason not in _KEEPS_PIECES or not any(
@@ -173,8 +175,9 @@ class ExtractionPool:
                 else f"{sum(len(p.text) for p in reading.pieces):,} characters"
             )
             reading.warnings.append(f"reading ended after {place}: {refused.reason}, {refused.detail}")
-        facts = reading.facts or Facts("application/octet-stream")
         extractor = reading.began.extractor if reading.began else "unknown/0"
+        # Cut off before it told: something read its text, so it is text of what its name says.
+        facts = reading.facts or Facts(mimetypes.guess_type(f"x{suffix}")[0] or "text/plain")
         document = compose(reading.pieces, facts, extractor, self.limits, warnings=tuple(reading.warnings))
         if not document.text or document.text.isspace():
             if facts.partial:

@@ -149,7 +149,12 @@ def verbatim(stream: TextStream, media_type: str, outline: Outline) -> Iterator[
     """The file's own text, line by line, in blocks under their headings. Raises Unreadable "empty"."""
     words = Wording()
     above: tuple[str, ...] = ()
-    for text in whole_lines(stream):
+    told = False
+    for number, text in enumerate(whole_lines(stream)):
+        if not told and (number or len(text) >= PIECE_CHARS):
+            # A long text may be cut off, or its reading ended, before all is known of it.
+            told = True
+            yield facts_of(stream, media_type, title=outline.title, verbatim=True)
         blocks, above = outlined(text, outline, above)
         yield from words.let(Piece(text, blocks=blocks))
     words.check()
