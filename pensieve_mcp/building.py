@@ -308,10 +308,13 @@ class _Build:
             self.intake.set_facts(fingerprint=ours)
             return self.plan.rebuild
         told = why_stale(stored, ours)
-        if told:
-            log.info(told)  # this build mends it, so there is nothing that anybody must do
         # New readers alone: each document knows its reader, and failures know theirs.
-        return self.plan.rebuild or _cut_differently(stored, ours)
+        differently = _cut_differently(stored, ours)
+        if differently:
+            self.warnings[f"{told} All documents are read again."] = None
+        elif told:
+            log.info(told)  # this build mends it, so there is nothing that anybody must do
+        return self.plan.rebuild or differently
 
     def _end(self, *, cancelled: bool, changes: Changes | None = None) -> BuildProgress:
         self._flush()

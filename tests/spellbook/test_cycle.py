@@ -328,7 +328,7 @@ def test_published_payload_names_are_kept(spell: Cast) -> None:
         ("searchEngine", {"keyword": "x", "cursor": "abc"}, "bad_cursor", "next_cursor"),
         ("analyzeText", {"path": "docs/picture.txt"}, "document_skipped", "binary"),
         ("note", {"key": "a\nb", "summary": "s", "content": "c"}, None, "line"),
-        ("note", {"key": "a", "summary": "s", "content": "c" * 10_000_000}, None, "Split it"),
+        ("note", {"key": "a", "summary": "s", "content": "c" * 10_000_000}, "arguments_too_long", "split it"),
         ("readNote", {"key": "never"}, "no_such_note", "never"),
         ("updateNote", {"key": "a", "mode": "append"}, "missing_argument", "new_content"),
         ("deleteContext", {"msg_id": "zz"}, "bad_handle", "m12"),
