@@ -42,6 +42,7 @@ MAX_READ_CHARS = 1_400
 KEPT_PAIRS = 14  # pairs of call and result that stay in sight
 MAX_QUERY_WORDS = 8
 MAX_OUTPUT_TOKENS = 160
+MAX_ANSWER_WORDS = 12
 NOTABLE = 3  # sentences that a note can be made of
 ARTICLES = frozenset(("a", "an", "the"))
 NOT_FOUND = "not found"
@@ -127,6 +128,10 @@ class Compact:
         match call.name:
             case "searchEngine":
                 search: dict[str, Any] = {"keyword": str(given.get("query", "")), "limit": FETCHED_HITS}
+                if (
+                    not conversation.notes()
+                ):  # until something is known, the question itself is the best second query
+                    search["queries"] = [conversation.question]
                 if len(conversation.under) == 1:
                     search["under"] = conversation.under[0]
                 return Call(call.name, search)
@@ -319,7 +324,7 @@ def grammar(conversation: Conversation, offer: Offer, *, search: bool = True) ->
     if live_ids:
         branch("del", r'"deleteContext {\"ids\":[" id ("," id){0,5} "]}"')
         rules["id"] = " | ".join(literal(str(one)) for one in live_ids)
-    if notes or searches or not search or not branches:
+    if notes or len(searches) > 1 or not search or not branches:  # who gives up has looked twice
         branch("fin", r'"finish {\"answer\":\"" ans "\"}"')
         texts = [" ".join(note.content.split()) for note in notes]
         rules["ans"], more = _answers(texts, names(conversation.question))
@@ -363,14 +368,31 @@ def _answers(texts: list[str], asked: set[str]) -> tuple[str, dict[str, str]]:
         for place, word in enumerate(shown):
             bare = word.strip('.,;:!?"“”()[]') or word
             small = bare.lower() in STOP
-            body = [] if small else [inside_json(bare)]
-            if place + 1 < len(shown):
-                body.append(f'{inside_json(word)} " " w{which}x{place + 1}')
-            # a small word at the very end of a note leads nowhere else
-            rules[f"w{which}x{place}"] = " | ".join(body or [inside_json(bare)])
-            if bare.lower() in ARTICLES or not (small or bare.lower() in asked):
-                starts.append(f"w{which}x{place}")
+            for left in range(1, MAX_ANSWER_WORDS + 1):
+                body = [] if small else [inside_json(bare)]
+                if left > 1 and place + 1 < len(shown):
+                    body.append(f'{inside_json(word)} " " w{which}x{place + 1}r{left - 1}')
+                # a small word at the very end leads nowhere else
+                rules[f"w{which}x{place}r{left}"] = " | ".join(body or [inside_json(bare)])
+            begins = not (small or bare.lower() in asked or word.startswith("[") or word.endswith(":"))
+            if bare.lower() in ARTICLES or begins:
+                starts.append(f"w{which}x{place}r{MAX_ANSWER_WORDS}")
     if not starts:
         return literal(NOT_FOUND), {}
+    rules = _reached(rules, starts)
     rules["span"] = " | ".join(starts)
     return f'span (", " span){{0,5}} | {literal(NOT_FOUND)}', rules
+
+
+def _reached(rules: dict[str, str], starts: list[str]) -> dict[str, str]:
+    """The rules that a start leads to: the runtime reads every rule of a grammar at every turn."""
+    kept: dict[str, str] = {}
+    waiting = list(starts)
+    while waiting:
+        name = waiting.pop()
+        if name not in kept:
+            kept[name] = rules[name]
+            waiting += [
+                other for other in re.findall(r"(?<![\w\"])w\d+x\d+r\d+\b", rules[name]) if other in rules
+            ]
+    return kept

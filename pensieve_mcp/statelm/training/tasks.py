@@ -178,8 +178,7 @@ def _about(kind: str, dice: random.Random, relations: dict[str, Relation]) -> Ta
     facts = _others(relation, subject, relations, dice)
     queries = [query_of(question)]
     if kind == "none":
-        if subject.split()[-1:] != [subject]:
-            queries.append(subject.removeprefix("province of "))
+        queries.append(subject.removeprefix("province of "))  # who gives up has looked twice
         facts = [_state(relation, relation.subject(dice), relation.value(dice), dice) for _ in range(3)]
         return Task(kind, question, (NOT_FOUND,), (Hop(tuple(queries), (), relation.key),), tuple(facts))
     gold = _state(relation, subject, value, dice)
