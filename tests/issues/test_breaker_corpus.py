@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import json
 import os
+import select
+import signal
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -264,3 +269,47 @@ def test_deeply_nested_json_is_refused_in_words(tmp_path, documents, pensieve, c
     assert "nested" in said.err
     for arguments in ((deep,), ("key=k", f"links={'[' * 100_000}")):
         assert "fault of ours" not in pensieve("cast", "note", *arguments).err
+
+
+# -- 15: workers of a killed host -------------------------------------------------------------------------------
+
+HOST = """
+import sys, threading, time
+from pensieve_mcp.corpus.extract.pool import ExtractionPool
+from pensieve_mcp.corpus.types import FileHint
+
+pool = ExtractionPool(1)
+
+def read():
+    with open(sys.argv[1], "rb") as file:
+        pool.extract(file, FileHint("f.txt", 5))
+
+pids = []
+for _ in range(2):  # the second reading finds the worker alive, though the thread of the first is gone
+    thread = threading.Thread(target=read)
+    thread.start()
+    thread.join()
+    pids += pool.worker_pids()
+print(*pids, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a process with its parent")
+def test_a_stopped_worker_ends_with_its_host(tmp_path):
+    (tmp_path / "f.txt").write_text("hello", encoding="utf-8")
+    host = subprocess.Popen([sys.executable, "-c", HOST, str(tmp_path / "f.txt")], stdout=subprocess.PIPE)
+    assert host.stdout is not None
+    first, second = map(int, host.stdout.readline().split())
+    worker = os.pidfd_open(second)
+    os.kill(second, signal.SIGSTOP)
+    host.kill()
+    host.wait()
+    host.stdout.close()
+    try:
+        assert first == second
+        assert select.select([worker], [], [], 30)[0], "the stopped worker is still there"
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(worker, signal.SIGKILL)
+        os.close(worker)

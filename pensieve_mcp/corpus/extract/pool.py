@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from types import TracebackType
@@ -103,6 +104,8 @@ class ExtractionPool:
         self._seats = threading.Semaphore(workers)
         self._lock = threading.Lock()
         self._closed = False
+        # Linux ends a worker with the thread that started it (worker.py): that thread must live as long as we do.
+        self._starter = ThreadPoolExecutor(1, "starting workers")
 
     def __enter__(self) -> ExtractionPool:
         return self
@@ -122,6 +125,7 @@ class ExtractionPool:
             worker.process.kill()  # its borrower notices, and reaps it
         for worker in idle:
             worker.close()
+        self._starter.shutdown(wait=False)
 
     def worker_pids(self) -> list[int]:
         """Process ids of the workers there are, idle ones first."""
@@ -246,7 +250,9 @@ class ExtractionPool:
                     self._busy.add(worker)
                     return worker
                 worker.close()
-        worker = Worker(self.limits, self._memory_bytes, self._readers, pipes=self._pipes)
+        worker = self._starter.submit(
+            Worker, self.limits, self._memory_bytes, self._readers, pipes=self._pipes
+        ).result()
         with self._lock:
             self._busy.add(worker)
             closed = self._closed

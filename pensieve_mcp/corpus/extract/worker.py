@@ -28,6 +28,7 @@ from pensieve_mcp.corpus.types import Extractor, Facts, FileHint, Limits, Piece,
 FLUSH_CHARS = 48_000  # of text per frame: a few pages; keeps both sides busy
 FLUSH_SECONDS = 0.2  # a killed pure-Python reader loses at most this much
 WATCH_SECONDS = 0.1
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 ALARM_SLACK_SECONDS = 30  # the parent kills first; the alarm is for orphans stuck in native code
 
 
@@ -134,8 +135,20 @@ def bound_this_process(memory_bytes: int) -> None:
         _, hard = resource.getrlimit(which)
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)
         resource.setrlimit(which, (value, value))
+    if sys.platform == "linux":
+        _die_with_parent()
     with contextlib.suppress(OSError):  # already at the nicest allowed
         os.nice(10)
+
+
+def _die_with_parent() -> None:
+    """Have the kernel end us with the thread that started us: the watchdog does not run in a stopped process."""
+    with contextlib.suppress(
+        ImportError, OSError, AttributeError
+    ):  # a Python or libc without it keeps the watchdog
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
 
 
 class Watchdog:
