@@ -239,7 +239,9 @@ def _make_private(path: Path) -> None:
                     slug="storage_unopenable",
                 ) from None
             if os.name == "posix" and mode & 0o077:
-                with contextlib.suppress(OSError):  # someone else's file that we may still read, a read-only disk
+                with contextlib.suppress(
+                    OSError
+                ):  # someone else's file that we may still read, a read-only disk
                     path.chmod(0o600)
     except OSError as error:
         raise StorageError(
@@ -527,6 +529,47 @@ def integrity(db: Database, *, quick: bool = False) -> list[str]:
     return found
 
 
+def holds_rows(path: Path, table: str) -> bool:
+    """Whether the database has a table of this name with a row in it. False for whatever cannot be read."""
+    try:
+        db = open_database(path, read_only=True)
+        try:
+            return db.conn.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone() is not None
+        finally:
+            db.conn.close()
+    except (sqlite3.Error, StorageError):
+        return False
+
+
+def set_aside_if_damaged(path: Path) -> bool:
+    """Rename a database that is damaged to `NAME.damaged`, so that it is made anew; False for a sound one. Reads
+    all of it. For derived files only. Raises StorageError when it cannot be renamed."""
+    try:
+        db = open_database(path, read_only=True)
+    except StorageError as error:
+        if error.slug != "storage_corrupt":
+            return False
+    else:
+        try:
+            if not integrity(db, quick=True):
+                return False
+        finally:
+            db.conn.close()
+    try:
+        for side in ("-wal", "-shm", ""):
+            part = path.with_name(path.name + side)
+            if part.exists():
+                part.replace(path.with_name(f"{path.name}.damaged{side}"))
+    except OSError as error:
+        raise StorageError(
+            f"{path} is damaged and cannot be renamed: {error.strerror or error}.",
+            hint="End the other pensieve processes, delete that file and run pensieve index.",
+            slug="storage_corrupt",
+        ) from error
+    log.warning("%s was damaged: it lies beside as %s.damaged, and is made anew.", path, path.name)
+    return True
+
+
 def shrink(db: Database) -> None:
     """Give freed pages back to the disk and leave nothing of what was deleted in the file or its -wal.
 
@@ -605,6 +648,7 @@ class Connections:
         self._closed = False
         self._migrated = False
         self._identity: Identity = None
+        self._opened = False  # ever
         self._only_reading: StorageError | None = None  # why, where writing was tried and is not allowed
         self._when_replaced: list[Callable[[], None]] = []
 
@@ -669,12 +713,14 @@ class Connections:
         self._look(False)
 
     def _open(self, write: bool, *, read_only: bool = False) -> Database:
+        if self._opened and not self.path.parent.is_dir():
+            raise _vanished(self.path, write)  # a folder that went away may come back; it is not made anew
         db = open_database(self.path, read_only=self.read_only or read_only, precious=self.precious)
         try:
             for basin in self._basins:
                 migrate(db, basin.name, basin.migrations, oldest_writer=basin.oldest_writer)
             with self._lock:
-                self._migrated = True
+                self._migrated = self._opened = True
                 if write:
                     self._only_reading = None  # it may have been mended since
                 if self._identity is None:

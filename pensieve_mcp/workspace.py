@@ -140,9 +140,10 @@ class Workspace:
                 hint="Name the folder of your documents, for example: pensieve index ~/Documents",
                 slug="no_folder",
             )
-        if os.path.lexists(place) and not os.path.isdir(place):  # noqa: PTH112  (never raises)
+        there = next((one for one in (place, *place.parents) if os.path.lexists(one)), place)
+        if os.path.lexists(there) and not os.path.isdir(there):  # noqa: PTH112  (never raises)
             raise WorkspaceError(
-                f"The state folder {place} is not a folder.",
+                f"{there} is a file, so {place} cannot be a state folder.",
                 hint="Give --state a folder of its own; it is made when it is missing.",
                 slug="state_not_a_folder",
             )
@@ -440,7 +441,12 @@ class Workspace:
         self.look_if_stale()
         if not self.progress().searchable:
             return Found((), 0, ())
-        self.corpus.ensure_chunk_set(chunk_set)
+        try:
+            self.corpus.ensure_chunk_set(chunk_set)
+        except StorageError as error:
+            if error.slug not in ("storage_read_only", "storage_unopenable"):
+                raise
+            log.warning("%s What is cut already is searched.", error.message)
         if not under and self.corpus.holds_others():
             under = tuple(root.name for root in self.roots)  # a dropped root is there until the next build
         answer = self.index.search(

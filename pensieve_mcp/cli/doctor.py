@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from pensieve_mcp import losses
 from pensieve_mcp.cli.indexing import meaning_words
 from pensieve_mcp.cli.output import bold, put, put_json, put_table
 from pensieve_mcp.cli.shell import Shell, command_options, json_option, leave
@@ -29,6 +30,7 @@ from pensieve_mcp.settings import FILE_NAME, Resolved, data_folder, resolve
 from pensieve_mcp.spellbook.wording import count
 
 if TYPE_CHECKING:
+    from pensieve_mcp.storage import Basin
     from pensieve_mcp.workspace import Workspace
 
 State = Literal["ok", "note", "bad"]
@@ -200,12 +202,16 @@ def _workspace(workspace: Workspace) -> Iterator[Check]:
             yield Check(f"folder {root.name}", "ok", str(folder))
     for name, precious in (("pensieve.db", True), ("blobs.db", True), ("corpus.db", False)):
         yield from _database(workspace.state / name, precious)
+    for sentence in workspace.losses():
+        yield Check(
+            "lost", "bad", sentence, f"Delete {workspace.state / losses.FILE} once it is no news any more."
+        )
     yield from _build(workspace)
     yield from _encoder(workspace)
 
 
 def _database(path: Path, precious: bool) -> Iterator[Check]:
-    from pensieve_mcp.storage import integrity, open_database
+    from pensieve_mcp.storage import integrity, newer, open_database
 
     if not path.exists():
         yield Check(path.name, "note" if precious else "ok", "not there yet")
@@ -218,8 +224,12 @@ def _database(path: Path, precious: bool) -> Iterator[Check]:
         return
     try:
         wrong = integrity(db)
+        made_by_newer = None if wrong else newer(db, _basins(path.name))
     finally:
         db.close()
+    if made_by_newer is not None:
+        yield Check(path.name, "bad", made_by_newer.message, made_by_newer.hint)
+        return
     if not wrong:
         yield Check(path.name, "ok", f"sound, {size}")
         return
@@ -231,6 +241,20 @@ def _database(path: Path, precious: bool) -> Iterator[Check]:
     yield Check(
         path.name, "bad", f"{wrong[0]}" + (f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""), advice
     )
+
+
+def _basins(name: str) -> tuple[Basin, ...]:
+    """Whose tables lie in the file of this name."""
+    from pensieve_mcp.corpus import ids, schema
+    from pensieve_mcp.ledger import blobs
+    from pensieve_mcp.ledger import schema as ledger
+    from pensieve_mcp.notebook import schema as notebook
+
+    return {
+        "pensieve.db": (notebook.BASIN, ledger.BASIN, ids.BASIN),
+        "blobs.db": (blobs.BASIN,),
+        "corpus.db": (schema.BASIN,),
+    }[name]
 
 
 def _build(workspace: Workspace) -> Iterator[Check]:

@@ -11,7 +11,7 @@ import click
 from pensieve_mcp.cli.indexing import build, overview, sentence
 from pensieve_mcp.cli.output import put, put_json, put_table, say
 from pensieve_mcp.cli.shell import Shell, chosen_name, command_options, json_option
-from pensieve_mcp.errors import WorkspaceError
+from pensieve_mcp.errors import StorageError, WorkspaceError
 
 DERIVED = ("corpus.db", "corpus.db-wal", "corpus.db-shm", "index")
 """What a rebuild may throw away; the rest of a state folder is precious."""
@@ -115,12 +115,19 @@ def rebuild(shell: Shell, name: str | None, as_json: bool) -> None:
         shell.name, shell.folders, shell.state = name, (), None
     with shell.open() as opened:
         state, chosen = opened.state, opened.name
-        if opened.progress().state == "building":
-            raise WorkspaceError(
-                f"{chosen} is being indexed by {opened.progress().owner or 'another process'}.",
-                hint="Wait for it to finish, then rebuild.",
-                slug="busy",
-            )
+        try:
+            told = opened.progress()
+        except StorageError as error:
+            if error.slug != "storage_corrupt":
+                raise
+            say(f"{error.message} It is made anew.")
+        else:
+            if told.state == "building":
+                raise WorkspaceError(
+                    f"{chosen} is being indexed by {told.owner or 'another process'}.",
+                    hint="Wait for it to finish, then rebuild.",
+                    slug="busy",
+                )
     for part in DERIVED:
         _throw_away(state / part)
     with shell.open() as opened:

@@ -61,6 +61,13 @@ def worded(folder: Path) -> Iterator[None]:
                 hint="Search goes on meanwhile; try again when the other build has ended.",
                 slug="index_busy",
             ) from None
+        if "PermissionDenied" in said or "ReadOnlyFilesystem" in said:
+            raise StorageError(
+                f"The word index in {folder} may not be written to; reading it, too, needs a lock file there.",
+                hint="Give yourself write permission on that folder, or copy the state folder to a place of your "
+                "own and name it with --state DIR.",
+                slug="storage_read_only",
+            ) from error
         raise StorageError(
             f"The word index in {folder} cannot be used: {said}",
             hint="Delete that folder and build the index again; the documents are untouched.",

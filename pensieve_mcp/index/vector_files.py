@@ -55,7 +55,7 @@ def read_manifest(folder: Path) -> tuple[Manifest, tuple[int, ...]]:
         return Manifest(), ()
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise StorageError(
-            f"{path} cannot be read: {error!r}.",
+            f"{path} cannot be read: {type(error).__name__}: {str(error)[:200]}.",  # bytes may be in it
             hint=f"Delete {folder} and build the index again; the documents are untouched.",
             slug="index_damaged",
         ) from error

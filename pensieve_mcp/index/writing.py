@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from pensieve_mcp.errors import BackendError, IndexMismatch
+from pensieve_mcp.index.full_disk import telling_full
 from pensieve_mcp.index.lexical import LexicalIndex, LexicalWriter
 from pensieve_mcp.index.loading import Loading
 from pensieve_mcp.index.types import PassageRecord
@@ -37,7 +38,8 @@ class IndexWriter:
         state: dict[str, Any],
         save: Callable[[dict[str, Any]], None],
     ) -> None:
-        self._lexical: LexicalWriter = lexical.writer()
+        with telling_full(lexical.folder):
+            self._lexical: LexicalWriter = lexical.writer()
         self._index = lexical
         self._vectors = vectors
         self._loading = encoder
@@ -55,8 +57,13 @@ class IndexWriter:
     def add(self, records: Iterable[PassageRecord]) -> int:
         """Index passages; returns how many. Passage ids must be new (remove the document first).
 
-        Raises StorageError, IndexMismatch when the encoder is not the one the index was made with.
+        Raises StorageError (`storage_full` for a full disk), IndexMismatch when the encoder is not the one the
+        index was made with.
         """
+        with telling_full(self._index.folder):
+            return self._add_all(records)
+
+    def _add_all(self, records: Iterable[PassageRecord]) -> int:
         number = 0
         batch: list[PassageRecord] = []
         for record in records:
@@ -95,18 +102,24 @@ class IndexWriter:
     def remove_documents(self, document_ids: Iterable[int]) -> None:
         """All passages of these documents; unknown ids are passed over."""
         ids = list(document_ids)
-        self._lexical.remove_documents(ids)
-        self._vectors.remove_documents(ids)
+        with telling_full(self._index.folder):
+            self._lexical.remove_documents(ids)
+            self._vectors.remove_documents(ids)
 
     def repath(self, document_id: int, records: Iterable[PassageRecord]) -> None:
         """A renamed document: the same passages under a new path. Vectors stay as they are."""
-        self._lexical.remove_documents([document_id])
-        self._lexical.add(records)
+        with telling_full(self._index.folder):
+            self._lexical.remove_documents([document_id])
+            self._lexical.add(records)
 
     def commit(self, generation: int) -> None:
-        """Show all of it, under this number (greater than the last). Raises StorageError."""
-        self._lexical.commit(generation)
-        self._vectors.commit(generation)
+        """Show all of it, under this number (greater than the last).
+
+        Raises StorageError, `storage_full` for a full disk.
+        """
+        with telling_full(self._index.folder):
+            self._lexical.commit(generation)
+            self._vectors.commit(generation)
 
     def close(self) -> None:
         """Give the lock back. What was not committed is lost."""

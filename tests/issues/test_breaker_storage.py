@@ -1,7 +1,9 @@
-"""What became of a workspace when its files were moved, deleted, damaged or replaced: nothing is lost without a word."""
+"""A workspace whose files are moved, deleted, damaged or replaced: nothing is lost without a word."""
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import shutil
 import sqlite3
@@ -9,7 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from pensieve_mcp.errors import StorageError
+from pensieve_mcp import storage
+from pensieve_mcp.errors import StorageError, WorkspaceError
+from pensieve_mcp.index.full_disk import telling_full
+from pensieve_mcp.index.vector_files import read_manifest
 from pensieve_mcp.storage import Basin, Connections, Migration
 from pensieve_mcp.workspace import Workspace
 
@@ -159,3 +164,215 @@ def test_what_was_deleted_under_a_reader_is_found_again_once_it_is_built_anew(
         with open_workspace(tmp_path / "r", tmp_path / "s") as builder:
             builder.build()
         assert len(found(reader, "newcomer")) == 1
+
+
+# -- 16: a damaged corpus.db -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", [("index",), ("workspace", "rebuild")])
+def test_a_damaged_corpus_is_made_anew_and_chunk_ids_stay(
+    pensieve: Pensieve, documents: Path, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    state = tmp_path / "s"
+    assert pensieve("--state", state, "index", documents).code == 0
+    before = pensieve("--state", state, "search", "--mode", "lexical", "florins").out
+    take_away(state / "corpus.db")
+    (state / "corpus.db").write_bytes(b"\x93not a database" * 6_000)
+    told = pensieve("--state", state, *command)
+    assert told.code == 0, told.err
+    assert pensieve("--state", state, "search", "--mode", "lexical", "florins").out == before
+    if command == ("index",):
+        assert (state / "corpus.db.damaged").read_bytes().startswith(b"\x93not")
+
+
+def test_a_sound_corpus_is_never_set_aside(tmp_path: Path) -> None:
+    pool = Connections(tmp_path / "a.db", basins=(BASIN,))
+    put(pool, "one")
+    assert not storage.set_aside_if_damaged(tmp_path / "a.db")
+    assert names(pool) == ["one"]
+    pool.close()
+
+
+# -- 17: a precious file that is begun anew --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("empty", [True, False])
+def test_a_lost_notebook_is_told_when_others_show_that_it_existed(
+    pensieve: Pensieve, documents: Path, tmp_path: Path, empty: bool
+) -> None:
+    state = tmp_path / "s"
+    assert pensieve("--state", state, "index", documents).code == 0
+    assert "begun anew" not in pensieve("--state", state, "doctor").out
+    take_away(state / "pensieve.db")
+    if empty:
+        (state / "pensieve.db").touch()
+    pensieve("--state", state, "note", "list")
+    doctor = pensieve("--state", state, "doctor")
+    assert "pensieve.db was missing or empty" in doctor.out and "message numbers begin at m1" in doctor.out
+    assert "pensieve.db was missing or empty" in json.dumps(
+        pensieve("--state", state, "status", "--json").data["warnings"]
+    )
+
+
+def test_a_new_workspace_has_lost_nothing(pensieve: Pensieve, documents: Path, tmp_path: Path) -> None:
+    state = tmp_path / "s"
+    pensieve("--state", state, "index", documents)
+    pensieve("--state", state, "cast", "searchEngine", "keyword=rent")
+    pensieve("--state", state, "note", "write", "k", "v")
+    assert not (state / "begun_anew.json").exists()
+
+
+# -- 18: files of a newer version ------------------------------------------------------------------------------
+
+
+def made_by_a_newer_program(path: Path) -> None:
+    db = sqlite3.connect(path)
+    with db:
+        for (basin,) in db.execute("SELECT basin FROM _pensieve_basins").fetchall():
+            last = db.execute(
+                "SELECT max(number) FROM _pensieve_migrations WHERE basin = ?", (basin,)
+            ).fetchone()
+            db.execute(
+                "INSERT INTO _pensieve_migrations VALUES (?, ?, 'future', 'r', 'pensieve 9.9', '')",
+                (basin, last[0] + 1),
+            )
+            db.execute(
+                "UPDATE _pensieve_basins SET oldest_writer = ?, program = 'pensieve 9.9' WHERE basin = ?",
+                (last[0] + 1, basin),
+            )
+    db.close()
+
+
+@pytest.mark.parametrize("name", ["pensieve.db", "corpus.db"])
+def test_doctor_does_not_call_a_file_of_a_newer_version_sound(
+    pensieve: Pensieve, documents: Path, tmp_path: Path, name: str
+) -> None:
+    state = tmp_path / "s"
+    assert pensieve("--state", state, "index", documents).code == 0
+    made_by_a_newer_program(state / name)
+    doctor = pensieve("--state", state, "doctor")
+    assert f"BAD   {name}: " in doctor.out and "pensieve 9.9" in doctor.out
+
+
+def test_a_newer_corpus_is_refused_with_the_way_out_and_a_rebuild_is_that_way(
+    pensieve: Pensieve, documents: Path, tmp_path: Path
+) -> None:
+    state = tmp_path / "s"
+    assert pensieve("--state", state, "index", documents).code == 0
+    made_by_a_newer_program(state / "corpus.db")
+    refused = pensieve("--state", state, "index")
+    assert refused.code != 0 and "pensieve workspace rebuild" in refused.err
+    assert pensieve("--state", state, "workspace", "rebuild").code == 0
+    assert pensieve("--state", state, "index").code == 0
+
+
+# -- 19: a full disk -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        ValueError("An IO error occurred: 'No space left on device (os error 28)'"),
+        StorageError("The word index cannot be used: IoError { … code: 28, kind: StorageFull }"),
+    ],
+)
+def test_a_full_disk_is_never_told_as_damage(tmp_path: Path, error: Exception) -> None:
+    with pytest.raises(StorageError) as told, telling_full(tmp_path):
+        raise error
+    assert told.value.slug == "storage_full" and "Delete" not in told.value.hint
+    with pytest.raises(ValueError, match="another"), telling_full(tmp_path):
+        raise ValueError("another")
+
+
+def test_a_build_on_a_full_disk_says_so(
+    pensieve: Pensieve, documents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pensieve_mcp.index import vectors
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(vectors, "publish", full)
+    told = pensieve("--state", tmp_path / "s", "index", documents)
+    assert told.code != 0 and "disk is full" in told.err and "Delete" not in told.err
+    monkeypatch.undo()
+
+
+# -- 20: garbage in an error text ------------------------------------------------------------------------------
+
+
+def test_a_garbage_manifest_is_not_printed(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_bytes(b"\xff\xfe garbage " * 5_000)
+    with pytest.raises(StorageError) as told:
+        read_manifest(tmp_path)
+    assert len(str(told.value)) < 600 + 2 * len(str(tmp_path))
+
+
+# -- 22: state folders that are none, or may not be written ------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", [os.devnull, "file", "file/inside"])
+def test_a_state_folder_that_is_a_file_is_told_in_words(documents: Path, tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").write_text("x", encoding="utf-8")
+    state = place if place == os.devnull else tmp_path / place
+    with pytest.raises(WorkspaceError) as told:
+        Workspace.open([documents], state=state, environment=os.environ)
+    assert (
+        told.value.slug in ("state_not_a_folder", "state_not_writable") and "Errno" not in told.value.message
+    )
+
+
+def test_what_may_not_be_written_to_is_read_and_writing_is_refused_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = Connections(tmp_path / "a.db", basins=(BASIN,), precious=True)
+    put(first, "before")
+    first.close()
+    connect = storage._connect
+
+    def forbidden(path: Path, flags: str, precious: bool) -> storage.Connection:
+        if "mode=rw" in flags:  # as SQLite does in a folder without write permission
+            raise StorageError(f"{path} cannot be opened.", slug="storage_unopenable")
+        return connect(path, flags, precious)
+
+    monkeypatch.setattr(storage, "_connect", forbidden)
+    pool = Connections(tmp_path / "a.db", basins=(BASIN,), precious=True)
+    assert names(pool) == ["before"] and names(pool) == ["before"]
+    with pytest.raises(StorageError, match="cannot be opened"):
+        put(pool, "refused")
+    assert names(pool) == ["before"]
+    monkeypatch.undo()
+    put(pool, "mended")
+    pool.close()
+    assert stored(tmp_path / "a.db") == ["before", "mended"]
+
+
+def test_an_index_that_may_not_be_written_to_is_not_called_damaged(tmp_path: Path) -> None:
+    from pensieve_mcp.index.lexical import worded
+
+    said = 'Failed to acquire Lockfile: IoError(Os { code: 13, kind: PermissionDenied, message: "…" }). None'
+    with pytest.raises(StorageError) as told, worded(tmp_path):
+        raise ValueError(said)
+    assert told.value.slug == "storage_read_only" and "Delete" not in told.value.hint
+
+
+def test_a_state_folder_without_write_permission_is_searched_or_refused_in_words(
+    pensieve: Pensieve, documents: Path, tmp_path: Path
+) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("root may write everywhere")
+    state = tmp_path / "s"
+    assert pensieve("--state", state, "index", documents).code == 0
+    assert pensieve("--state", state, "note", "write", "k", "v").code == 0
+    for place in (state, *state.rglob("*")):
+        place.chmod(0o500 if place.is_dir() else 0o400)
+    try:
+        assert "k" in pensieve("--state", state, "note", "list").out
+        refused = pensieve("--state", state, "note", "write", "k", "w")
+        assert refused.code != 0 and "cannot be written to" in refused.err
+        searched = pensieve("--state", state, "search", "florins")
+        assert searched.code == 0 or "may not be written to" in searched.err
+    finally:
+        for place in (state, *state.rglob("*")):
+            place.chmod(0o700 if place.is_dir() else 0o600)
