@@ -1,6 +1,6 @@
 """What all tests share: real host programs get a second and a third try, nothing else does.
 
-They start slowly, phone home in vain and time out on a busy machine; what they were asked to show is in the test either way.
+They start slowly and time out on a busy machine; what they are asked to show is in the test either way.
 """
 
 from __future__ import annotations
