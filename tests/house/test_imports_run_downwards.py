@@ -22,6 +22,7 @@ FLOORS: dict[str, int] = {
     "index": 3,
     "notebook": 3,
     "ledger": 3,
+    "losses": 3,
     "building": 4,
     "budget": 4,
     "wire": 4,
