@@ -55,7 +55,8 @@ def test_under_keeps_the_search_below_a_path(looking: Pensieve, shared: Path) ->
     ]
 
     assert by_name
-    assert [hit["id"] for hit in by_path] == [hit["id"] for hit in by_name]
+    # as sets: the second stage has a time budget, so a busy machine may order the last places otherwise
+    assert {hit["id"] for hit in by_path} == {hit["id"] for hit in by_name}
     assert {hit["path"] for hit in by_name} == {"documents/herons.txt"}
 
 
