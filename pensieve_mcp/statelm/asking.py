@@ -68,6 +68,12 @@ def settled(choice: Choice, home: Path) -> tuple[Choice, str]:
         return replace(choice, backend="extractive"), "ours"
     if choice.backend == "local" and not choice.model:
         there = bundled.status(home)
+        if not there.adapter:
+            raise BackendError(
+                "This version comes without a model of its own.",
+                hint="Name a GGUF file with --model; docs/statelm.md tells how to make one.",
+                slug="no_adapter",
+            )
         if there.merged is None:
             raise BackendError(
                 "The bundled model is not installed.",

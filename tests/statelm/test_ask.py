@@ -115,7 +115,7 @@ def test_an_endpoint_is_asked_with_the_key_of_the_environment(
 @pytest.mark.parametrize(
     ("words", "hint"),
     [
-        (("--backend", "local"), "pensieve model install"),
+        (("--backend", "local"), "--model"),
         (("--backend", "anthropic"), "--model"),
         (("--backend", "scripted", "--model", "none.jsonl"), "cannot be read"),
         (("--backend", "openai", "--url", "nonsense"), "--url"),
