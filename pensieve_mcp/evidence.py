@@ -261,6 +261,8 @@ class Witness:
         if document is not None and self._freshness(document.document_id) == "changed":
             self.workspace.look_now()
             return self._judged(piece, document.document_id)
+        if document is not None and self._freshness(document.document_id) == "unreadable":
+            return piece  # a disk that is not there now says nothing about the words; the old look stands
         return self._vanished(piece, document)
 
     def _same(self, piece: Evidence, document: Document) -> bool:

@@ -374,3 +374,12 @@ def test_whatever_happens_around_a_quote_its_state_is_the_truth(
         (piece,) = desk.stored("zebra").evidence
         text = (desk.folder / "zoo.txt").read_text(encoding="utf-8")
         assert piece.span is not None and text[piece.span[0] : piece.span[1]] == quote
+
+
+def test_a_disk_that_is_away_says_nothing_about_the_words(desk: Desk) -> None:
+    desk.note("rent", "Forty-two florins.", {"path": "docs/lease.md", "quote": RENT})
+    away = desk.folder.with_name("away")
+    desk.folder.rename(away)
+    assert [piece["state"] for piece in desk.read("rent")["evidence"]] == ["ok"]
+    away.rename(desk.folder)
+    assert [piece["state"] for piece in desk.read("rent")["evidence"]] == ["ok"]
