@@ -177,11 +177,16 @@ def replay(shell: Shell, handle: str, curve: bool) -> None:
 @click.argument("handle", metavar="EPISODE")
 @click.argument("file", required=False, type=click.Path(dir_okay=False))
 @click.option("--overwrite", is_flag=True, help="Write over a file that is there.")
+@click.option("--exact", is_flag=True, help="Keep what looks like a secret; it is taken out otherwise.")
 @command_options
-def export(shell: Shell, handle: str, file: str | None, overwrite: bool) -> None:
+def export(shell: Shell, handle: str, file: str | None, overwrite: bool, exact: bool) -> None:
     """A conversation as JSON lines, to FILE or stdout; `episodes import` reads it."""
+    from pensieve_mcp.redaction import redact
+
     with shell.open() as workspace:
-        lines = workspace.ledger.export_episode(workspace.ledger.episode(handle).episode_id)
+        lines = workspace.ledger.export_episode(
+            workspace.ledger.episode(handle).episode_id, redact=None if exact else redact
+        )
         if file is None or file == "-":
             for line in lines:
                 put(line.rstrip("\n"))
