@@ -185,7 +185,8 @@ def main() -> int:
         nothing = figures[name]["none"]["money"]
         for policy, row in figures[name].items():
             print(
-                f"| {name} | {policy} | {len(row['sizes'])} | {row['sent']:,} | {100 * row['cached'] // row['sent']} % | "
+                f"| {name} | {policy} | {len(row['sizes'])} | {row['sent']:,} "
+                f"| {100 * row['cached'] // row['sent']} % | "
                 f"{row['money']:,} ({100 * row['money'] / nothing:.0f} %) | {row['peak']:,} |"
             )
     if options.svg:

@@ -84,9 +84,9 @@ def main() -> None:
             times["rescan"].append(time.process_time() - start)
             assert changes.is_quiet and len(changes.unchanged) == len(known)
         base = statistics.median(times["bare"])
-        print(f"{len(known):,} unchanged files, CPU seconds, median of {options.rounds} rounds")  # noqa: T201
+        print(f"{len(known):,} unchanged files, CPU seconds, median of {options.rounds} rounds")
         for name, values in times.items():
-            print(f"{name:<18}{statistics.median(values):>8.3f} s{statistics.median(values) / base:>8.2f} x")  # noqa: T201
+            print(f"{name:<18}{statistics.median(values):>8.3f} s{statistics.median(values) / base:>8.2f} x")
 
 
 if __name__ == "__main__":

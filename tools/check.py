@@ -1,4 +1,4 @@
-# ruff: noqa: T201  # a script that talks
+# a script that talks
 """All that must hold before a change is taken: lint, format, types, current docs, tests. CI runs exactly this.
 
 `python tools/check.py` goes on after a failure, so that one run shows everything, and ends with what failed. Arguments

@@ -1,4 +1,4 @@
-# ruff: noqa: T201, E501  # a script that talks; SQL and Markdown rows stay on one line
+# ruff: noqa: E501  # a script that talks; SQL and Markdown rows stay on one line
 """Prints the tables of the docs from the code, between `<!-- begin NAME -->` and `<!-- end NAME -->`; prose stays ours.
 
 `python tools/print_docs.py` writes them, `--check` compares and says which page is behind. A page that names a table which

@@ -64,7 +64,8 @@ class RunningGateway:
         run: str = "",
         told: Callable[[str, Report], None] | None = None,
     ) -> None:
-        """`tools` are the names of our server's tools. `handles` gives the host's own results names. `bind` beyond the loopback is for whoever asks for it.
+        """`tools` are the names of our server's tools. `handles` gives the host's own results names. `bind`
+        beyond the loopback is for whoever asks for it.
 
         Raises WorkspaceError when the port is taken.
         """

@@ -95,6 +95,17 @@ def test_a_reader_that_dies_costs_one_file(
 
 
 @posix
+def test_a_worker_started_by_a_large_process_is_not_taken_for_large_itself(make_reader: MakeReader) -> None:
+    """The peak of getrusage outlives exec (seen when the whole suite ran in one process of 1.2 GB)."""
+    ballast = bytearray(600_000_000)
+    ballast[::4096] = b"x" * len(ballast[::4096])
+    read = make_reader(idle_timeout_seconds=3, memory_bytes=500_000_000)
+    assert refused(read("bad.spin", b"x")).reason == "timeout"
+    assert ballast[0] == ord("x")
+    read.works()
+
+
+@posix
 def test_over_pipes_too_a_reader_that_hangs_is_killed(make_reader: MakeReader) -> None:
     read = make_reader(idle_timeout_seconds=2.5, pipes=True)
     assert refused(read("bad.stop", b"x")).reason == "timeout"
