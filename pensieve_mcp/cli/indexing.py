@@ -114,6 +114,8 @@ def sentence(data: dict[str, Any]) -> str:
 
 def _short_type(media_type: str) -> str:
     """`docx` for the long name of a Word file."""
+    if media_type in ("application/xml", "text/xml"):
+        return "xml"  # the table's first ending for it is that of style sheets
     known = mimetypes.guess_extension(media_type)
     return known.lstrip(".") if known else media_type.rsplit("/", 1)[-1].removeprefix("x-")
 
