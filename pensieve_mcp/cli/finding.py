@@ -13,13 +13,13 @@ from pensieve_mcp.cli.shell import Shell, command_options, document_path, json_o
 from pensieve_mcp.cli.translating import for_person
 from pensieve_mcp.errors import Miscast, NoSuchChunk, NotReady
 from pensieve_mcp.handles import parse_chunk_id
+from pensieve_mcp.spellbook.searching import PASSAGES_PER_HIT
 from pensieve_mcp.spellbook.wording import STALE, count, is_first, read_in_part
 
 if TYPE_CHECKING:
     from pensieve_mcp.corpus.types import Chunk, Document
     from pensieve_mcp.workspace import Workspace
 
-PASSAGES_PER_HIT = 12  # several passages lie in one chunk
 MAX_NEIGHBOURS = 10
 _PLACE = re.compile(r"(?P<path>.+):(?P<line>\d{1,12})\Z", re.S)
 

@@ -11,6 +11,11 @@ from typing import BinaryIO
 from pensieve_mcp.corpus.types import SkipReason
 
 HEAD_BYTES = 4_096
+# Formats that are zip packages with a reader or a name of their own.
+OFFICE_SUFFIXES = frozenset((
+    ".docx", ".docm", ".dotx", ".dotm", ".pptx", ".pptm", ".ppsx", ".ppsm", ".potx", ".xlsx", ".xlsm", ".xltx",
+    ".xltm", ".xlsb", ".odt", ".ott", ".ods", ".ots", ".odp", ".otp", ".epub",
+))  # fmt: skip
 
 PICTURE, SOUND, FILM, PROGRAM, FONT = "picture", "sound", "film", "program", "font"
 ARCHIVE, DATABASE, DOCUMENT, DISK = "archive", "database", "document", "disk image"

@@ -18,6 +18,7 @@ from typing import BinaryIO, Protocol
 from urllib.parse import unquote
 from xml.parsers import expat
 
+from pensieve_mcp.corpus.extract.magic import OFFICE_SUFFIXES
 from pensieve_mcp.corpus.types import Limits, Unreadable
 
 _CHUNK_BYTES = 65_536
@@ -291,7 +292,7 @@ _TEXT_PARTS = (".xml", ".rels", ".bin", ".xhtml", ".html", ".htm", ".opf", ".ncx
 def format_of(file: BinaryIO, suffix: str, limits: Limits) -> str:
     """The reader's key for a zip. Raises Unreadable for one that is no document we read."""
     package = Package(file, limits)
-    office = suffix in _OFFICE_SUFFIXES
+    office = suffix in OFFICE_SUFFIXES
     main = package.main_part() if "[Content_Types].xml" in package or "_rels/.rels" in package else None
     if main is not None and main in package:
         return _office_kind(package, main)
@@ -326,31 +327,6 @@ def format_of(file: BinaryIO, suffix: str, limits: Limits) -> str:
     )
 
 
-_OFFICE_SUFFIXES = frozenset(
-    [
-        ".docx",
-        ".docm",
-        ".dotx",
-        ".dotm",
-        ".pptx",
-        ".pptm",
-        ".ppsx",
-        ".ppsm",
-        ".potx",
-        ".xlsx",
-        ".xlsm",
-        ".xltx",
-        ".xltm",
-        ".xlsb",
-        ".odt",
-        ".ott",
-        ".ods",
-        ".ots",
-        ".odp",
-        ".otp",
-        ".epub",
-    ]
-)
 _CONTENT_TYPES: tuple[tuple[str, str], ...] = (
     ("wordprocessingml", "docx"), ("ms-word", "docx"), ("presentationml", "pptx"), ("ms-powerpoint", "pptx"),
     ("sheet.binary", "xlsb"), ("spreadsheetml", "xlsx"), ("ms-excel", "xlsx"),

@@ -33,40 +33,9 @@ _READERS: dict[str, tuple[str, str]] = {
     "msg": ("legacy", "OutlookMessageExtractor"),
 }
 # Suffixes of formats that have magic bytes; without them the content decides, and is corrupt if it is no text.
-RICH_SUFFIXES = frozenset(
-    [
-        ".pdf",
-        ".docx",
-        ".docm",
-        ".dotx",
-        ".dotm",
-        ".pptx",
-        ".pptm",
-        ".ppsx",
-        ".ppsm",
-        ".potx",
-        ".xlsx",
-        ".xlsm",
-        ".xltx",
-        ".xltm",
-        ".xlsb",
-        ".odt",
-        ".ott",
-        ".ods",
-        ".ots",
-        ".odp",
-        ".otp",
-        ".epub",
-        ".rtf",
-        ".doc",
-        ".dot",
-        ".xls",
-        ".xlt",
-        ".ppt",
-        ".pps",
-        ".msg",
-    ]
-)
+RICH_SUFFIXES = magic.OFFICE_SUFFIXES | {
+    ".pdf", ".rtf", ".doc", ".dot", ".xls", ".xlt", ".ppt", ".pps", ".msg",
+}  # fmt: skip
 _HTML = re.compile(
     rb"\s*(?:\xef\xbb\xbf)?\s*(?:<!--.{0,500}?-->\s*)?<(?:!doctype\s+html|html[\s>])", re.I | re.S
 )
