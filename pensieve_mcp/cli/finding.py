@@ -11,9 +11,9 @@ from pensieve_mcp.cli.indexing import why_nothing
 from pensieve_mcp.cli.output import bold, dim, put, put_json, say
 from pensieve_mcp.cli.shell import Shell, command_options, document_path, json_option
 from pensieve_mcp.cli.translating import for_person
+from pensieve_mcp.corpus.types import PASSAGES_PER_HIT
 from pensieve_mcp.errors import Miscast, NoSuchChunk, NotReady
 from pensieve_mcp.handles import parse_chunk_id
-from pensieve_mcp.spellbook.searching import PASSAGES_PER_HIT
 from pensieve_mcp.spellbook.wording import STALE, count, is_first, read_in_part
 
 if TYPE_CHECKING:

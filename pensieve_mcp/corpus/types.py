@@ -39,6 +39,8 @@ SkipReason = Literal[
     "unreachable",      # a root that could not be listed; its documents are kept
 ]  # fmt: skip
 
+PASSAGES_PER_HIT = 12  # to ask the index for with each chunk wanted: several passages lie in one chunk
+
 
 @dataclass(frozen=True, slots=True)
 class Span:

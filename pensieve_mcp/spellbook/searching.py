@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
+from pensieve_mcp.corpus.types import PASSAGES_PER_HIT
 from pensieve_mcp.errors import Miscast
 from pensieve_mcp.spellbook.recollecting import OtherHit, find_history, find_notes
 from pensieve_mcp.spellbook.registry import Args, Outcome, Result, spell
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
 MAX_QUERIES = 10
 MAX_LIMIT = 100
-PASSAGES_PER_HIT = 12  # passages asked for each chunk wanted: several lie in one chunk
 
 
 class SearchArgs(Args):
