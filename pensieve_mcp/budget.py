@@ -7,14 +7,19 @@ results pass by us. A host that is not behind the gateway keeps what was deleted
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, astuple, dataclass, fields
 from typing import Any, Literal
 
 from pensieve_mcp.ledger.events import Entry, Transcript
 from pensieve_mcp.settings import Settings
 
 Sight = Literal["conversation", "tool traffic"]
+PLUGIN_ARGUMENT = "pensieve_plugin"
+"""With this argument a host's plugin says that a call passed it. It stands in no schema, and no spell sees it."""
+
+MOST_TOLD = 100_000  # characters; ten thousand handles
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +43,49 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
+class SeenCall:
+    """A call of our server in a model's answer that passed the gateway, told before the host could make it."""
+
+    at: float  # seconds since 1970
+    turn: str  # the answer it stood in: the host's name of the conversation, and a number
+    call_id: str
+    tool: str
+    digest: str  # of its arguments
+
+
+@dataclass(frozen=True, slots=True)
+class PluginSight:
+    """What a plugin of the host says with a call that passes it: that it is there, and what the prompt holds.
+
+    `drops` is when it takes deleted text out: at each `request`, or at the host's next `compaction`.
+    """
+
+    drops: Literal["request", "compaction"]
+    present: str | None = (
+        None  # handles in the last request, as a msg_id names them; None where it cannot know
+    )
+    gone: str = ""  # handles whose text it took out for good
+
+    @classmethod
+    def of(cls, told: object, call_id: str | None) -> PluginSight | None:
+        """Read what came with a call. None for anything else, and where it names another call than the host does."""
+        try:
+            data = json.loads(told) if isinstance(told, str) and len(told) <= MOST_TOLD else None
+        except (ValueError, RecursionError):
+            return None
+        if not isinstance(data, dict) or data.get("drops") not in ("request", "compaction"):
+            return None
+        if call_id is not None and data.get("call") != call_id:
+            return None
+        present, gone = data.get("present"), data.get("gone", "")
+        return cls(
+            data["drops"],
+            present if isinstance(present, str) else None,
+            gone if isinstance(gone, str) else "",
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Sighting:
     """What the gateway last saw of a conversation; it stands in the episode's `extra` under `gateway`.
 
@@ -57,9 +105,10 @@ class Sighting:
     why: str = ""  # the last decision
     present: str = ""  # handles in the last request, as a msg_id names them
     last_number: int = 0  # the highest m id in it
+    calls: tuple[SeenCall, ...] = ()  # of our server, in answers that passed, the latest last
 
     def to_extra(self) -> dict[str, Any]:
-        return asdict(self)
+        return {**asdict(self), "calls": [list(astuple(call)) for call in self.calls]}
 
     @classmethod
     def from_extra(cls, extra: Mapping[str, object]) -> Sighting | None:
@@ -69,7 +118,8 @@ class Sighting:
             return None
         known = {f.name for f in fields(cls)}
         try:
-            return cls(**{name: value for name, value in found.items() if name in known})
+            calls = tuple(SeenCall(*call) for call in found.get("calls", ()))
+            return cls(**{**{name: value for name, value in found.items() if name in known}, "calls": calls})
         except TypeError:
             return None
 

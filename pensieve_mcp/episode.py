@@ -7,19 +7,22 @@ restart changes nothing.
 
 from __future__ import annotations
 
+import copy
 import hashlib
+import json
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from pensieve_mcp.budget import Budget, Sight, Sighting, budget_of
+from pensieve_mcp.budget import Budget, PluginSight, Sight, Sighting, budget_of
 from pensieve_mcp.errors import Miscast, NoSuchChunk, NoSuchDocument
 from pensieve_mcp.handles import parse_message_ids
 from pensieve_mcp.ledger.events import Event, Message, Said, Transcript
+from pensieve_mcp.ledger.stubs import standing_tokens
 from pensieve_mcp.tokens import count_tokens
 
 if TYPE_CHECKING:
@@ -76,6 +79,16 @@ def _place_of_run(state: Path, run: str) -> Path | None:
 
 
 @dataclass(frozen=True, slots=True)
+class Calling:
+    """The call that is being answered. By it an episode knows whether gateway or plugin stand in the way now."""
+
+    tool: str
+    arguments: Mapping[str, Any]
+    call_id: str | None = None  # the host's, where it tells it
+    plugin: PluginSight | None = None  # what a plugin said with it
+
+
+@dataclass(frozen=True, slots=True)
 class Citation:
     """A citation after checking. `state`: ok, changed, gone, unsupported, unread, unknown."""
 
@@ -106,6 +119,13 @@ class Episode:
         self._sees = sees
         self._physical = physical
         self._overhead_tokens = overhead_tokens
+        self._calling: Calling | None = None
+
+    def during(self, calling: Calling) -> Episode:
+        """The same conversation while this call is answered."""
+        here = copy.copy(self)
+        here._calling = calling
+        return here
 
     @property
     def settings(self) -> Settings:
@@ -121,13 +141,18 @@ class Episode:
         transcript = self.transcript()
         seen = self.sighting(transcript)
         if seen is None:
-            return budget_of(
+            plugin = self.plugin()
+            budget = budget_of(
                 transcript,
                 self.settings,
                 sees=self._sees,
-                physical=self._physical in ("yes", "pending"),
+                physical=self._physical in ("yes", "pending")
+                or (plugin is not None and plugin.drops == "request"),
                 overhead_tokens=self._overhead_tokens,
             )
+            if plugin is not None and budget.still_in_prompt:
+                budget = replace(budget, still_in_prompt=_still_standing(transcript, plugin.gone))
+            return budget
         later = sum(
             e.message.tokens
             for e in transcript.entries
@@ -146,13 +171,18 @@ class Episode:
     def sighting(self, transcript: Transcript | None = None) -> Sighting | None:
         """What the gateway saw of this conversation, if it stands between the host and its model now.
 
-        It must have been seen since this process began, and not so many messages ago that a turn of the model
-        passed by it unseen. Nothing else is asked, no configuration either.
+        While a call is answered it must have seen this very call in the model's answer. Asked beside a call (a
+        resource, the command line), it must have been seen since this process began, and not so many messages ago
+        that a turn of the model passed by it unseen. Nothing else is asked, no configuration either.
         """
         if self._physical != "no" or self._sees == "conversation":
             return None  # the own loop knows better
         seen = Sighting.from_extra(self.workspace.ledger.extra(self.episode_id))
-        if seen is None or seen.at < _BEGAN - SIGHT_SECONDS:
+        if seen is None:
+            return None
+        if self._calling is not None:
+            return seen if self._passed(seen, self._calling) else None
+        if seen.at < _BEGAN - SIGHT_SECONDS:
             return None
         ours = [e.message for e in (transcript or self.transcript()).entries if e.message.handle is None]
         if len(ours) > SIGHT_MESSAGES:
@@ -161,12 +191,47 @@ class Episode:
                 return None
         return seen
 
-    def stands_in_prompt(self, message: Message) -> bool:
-        """Whether the host's last request held this message, whole, as far as the gateway saw."""
-        seen = self.sighting()
-        if seen is None or not seen.present:
+    def _passed(self, seen: Sighting, calling: Calling) -> bool:
+        """Whether the gateway saw this call. By the host's id of it; where the host tells none, by its words, and
+        then each that was seen counts for one that was made.
+        """
+        if calling.call_id is not None:
+            return any(call.call_id == calling.call_id for call in seen.calls)
+        from pensieve_mcp.wire.calls import arguments_digest
+
+        digest = arguments_digest(calling.arguments)
+        alike = [call for call in seen.calls if call.tool == calling.tool and call.digest == digest]
+        if not alike:
             return False
-        refs = parse_message_ids(seen.present)
+        made, first = 0, min(call.at for call in alike)
+        for entry in reversed(self.transcript().entries):
+            message = entry.message
+            if message.role != "assistant" or message.tool != calling.tool:
+                continue
+            if self.workspace.ledger.find(message.number).at < first:
+                break
+            try:
+                given = json.loads(self.content(message.number))["arguments"]
+            except ValueError:  # a refused call's, which are kept in part
+                continue
+            made += arguments_digest(given) == digest
+        return made < len(alike)
+
+    def plugin(self) -> PluginSight | None:
+        """What a plugin of the host said with the call that is answered; behind a gateway it does not count."""
+        return None if self._calling is None or self._physical != "no" else self._calling.plugin
+
+    def stands_in_prompt(self, message: Message) -> bool:
+        """Whether the host's last request held this message, whole, as far as gateway or plugin saw."""
+        seen = self.sighting()
+        plugin = self.plugin()
+        held = seen.present if seen is not None else plugin.present if plugin is not None else None
+        if not held:
+            return False
+        try:
+            refs = parse_message_ids(held)
+        except Miscast:
+            return False
         return any(
             ref.host == message.handle if message.handle else ref.number == message.number for ref in refs
         )
@@ -177,12 +242,18 @@ class Episode:
         return self.workspace.ledger.content(transcript.entries[transcript.by_number[number]].message)
 
     def physical(self) -> Physical:
+        """Whether a deletion leaves the host's prompt, by what was seen of this call."""
         seen = self.sighting()
-        if seen is None:
-            return self._physical
-        return "yes" if seen.policy == "eager" else "pending"
+        if seen is not None:
+            return "yes" if seen.policy == "eager" else "pending"
+        plugin = self.plugin()
+        if plugin is not None:
+            return "yes" if plugin.drops == "request" else "next_compaction"
+        return self._physical
 
     def physical_advice(self) -> str:
+        if self.physical() == "next_compaction":
+            return "Its plugin takes them out when it compacts next."
         return "Only a compaction, a fresh window or a subagent drops them there."
 
     def advice(self, left: int) -> str:
@@ -342,3 +413,17 @@ class Episode:
     def _file_state(self, document_id: int) -> str:
         fresh = self.workspace.corpus.freshness([document_id])[document_id]
         return "ok" if fresh == "yes" else fresh
+
+
+def _still_standing(transcript: Transcript, gone: str) -> int:
+    """Tokens that stand forgotten, less those of `gone`, which a plugin took out of the prompt."""
+    try:
+        numbers = {ref.number for ref in parse_message_ids(gone) if ref.part is None} if gone else set()
+    except Miscast:
+        numbers = set()
+    away = sum(
+        max(0, entry.message.tokens - standing_tokens(entry))
+        for entry in transcript.entries
+        if entry.forgotten and entry.message.number in numbers
+    )
+    return max(0, transcript.freed_tokens - away)

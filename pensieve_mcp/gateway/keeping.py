@@ -8,22 +8,24 @@ logged and told in the summary, and the conversation goes on.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import logging
 import re
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from pensieve_mcp.budget import Sighting
+from pensieve_mcp.budget import SeenCall, Sighting
 from pensieve_mcp.episode import remember_run
 from pensieve_mcp.errors import NoSuchMessage, PensieveError
 from pensieve_mcp.gateway.rewrite import HostResult, Report
 from pensieve_mcp.gateway.timing import BYTES_PER_TOKEN, Policy
 from pensieve_mcp.ledger.events import Message, Said
+from pensieve_mcp.wire.calls import Call
 from pensieve_mcp.wire.usage import Usage
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ log = logging.getLogger(__name__)
 
 MOST_WAITING = 256  # jobs; a ledger that is this far behind is stuck, and newer sightings replace older ones
 MOST_KEPT = 4_096
+MOST_CALLS = 64  # that a host has been told of and has not made yet; it makes them at once, or never
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +70,19 @@ class Keeper:
     """Takes sightings from the proxy, writes them on one thread of its own. Methods may be called from any thread."""
 
     def __init__(
-        self, open_workspace: Callable[[], Workspace] | None, policy: Policy, *, run: str = ""
+        self,
+        open_workspace: Callable[[], Workspace] | None,
+        policy: Policy,
+        *,
+        run: str = "",
+        own_tool: Callable[[str, str], str | None] = lambda name, namespace: None,
     ) -> None:
-        """`run` names a `pensieve run`: the server is then told which episode its conversation is."""
+        """`run` names a `pensieve run`: the server is then told which episode its conversation is. `own_tool` gives
+        the bare name of a tool of our server by name and namespace, as the host puts them, else None.
+        """
         self._open = open_workspace
+        self._own_tool = own_tool
+        self._turns = itertools.count(1)
         self._run = run
         self._told: int | None = None
         self._policy = policy
@@ -108,7 +120,27 @@ class Keeper:
             self._later(lambda: self._write(report, thread, None)) if self._has_news(report, thread) else None
         )
 
-    def saw_answer(self, report: Report, thread: Thread, usage: Usage | None) -> Future[int | None] | None:
+    def saw_calls(
+        self, report: Report, thread: Thread, turn: str, calls: Sequence[Call], usage: Usage | None
+    ) -> Future[int | None] | None:
+        """The answer holds calls, which the host will make as soon as it has them: those of our server are written
+        first, since it tells by them what passed here. None when none is ours. `turn` is `new_turn`'s.
+        """
+        now = time.time()
+        seen = tuple(
+            SeenCall(now, turn, call.call_id, tool, call.digest)
+            for call in calls
+            if (tool := self._own_tool(call.name, call.namespace)) is not None
+        )
+        return self._later(lambda: self._write(report, thread, usage, turn, seen)) if seen else None
+
+    def new_turn(self, report: Report, thread: Thread) -> str:
+        """A name for the answer to a request."""
+        return f"{thread.name or report.session}#{next(self._turns)}"
+
+    def saw_answer(
+        self, report: Report, thread: Thread, usage: Usage | None, turn: str = ""
+    ) -> Future[int | None] | None:
         """The answer has passed by, and told what it cost or not; now all of it is written."""
         if usage is not None:
             with self._lock:
@@ -119,7 +151,7 @@ class Keeper:
                 totals.written += usage.written
                 totals.answer += usage.output
                 totals.peak = max(totals.peak, usage.input)
-        return self._later(lambda: self._write(report, thread, usage))
+        return self._later(lambda: self._write(report, thread, usage, turn))
 
     def _has_news(self, report: Report, thread: Thread) -> bool:
         """Whether this request shows what the server must know before the model calls it again: handles, or
@@ -172,7 +204,14 @@ class Keeper:
 
     # -- on the ledger's thread --------------------------------------------------------------------------------
 
-    def _write(self, report: Report, thread: Thread, usage: Usage | None) -> int | None:
+    def _write(
+        self,
+        report: Report,
+        thread: Thread,
+        usage: Usage | None,
+        turn: str = "",
+        calls: tuple[SeenCall, ...] = (),
+    ) -> int | None:
         workspace = self._opened()
         key = (thread.host, thread.name or report.session)
         episode_id = self._episode(workspace, report, thread, key)
@@ -213,6 +252,7 @@ class Keeper:
                     [*_runs(numbers), *(handle for handle in handles if handle.startswith("h"))]
                 ),
                 last_number=numbers[-1] if numbers else 0,
+                calls=(*_still_to_make(earlier.calls, thread, turn), *calls)[-MOST_CALLS:],
             ),
         )
         return episode_id
@@ -315,6 +355,16 @@ def _episode_of_messages(workspace: Workspace, report: Report) -> int | None:
         if stored.message.digest == one.digest and stored.message.host_call_id in (None, one.call_id):
             return stored.episode_id
     return None
+
+
+def _still_to_make(calls: tuple[SeenCall, ...], thread: Thread, turn: str) -> tuple[SeenCall, ...]:
+    """Without calls of this conversation's earlier answers: they were made, or never will be. Where the host names
+    each call to the server nothing is dropped, since its subagents speak under one name, several at once.
+    """
+    if thread.is_shared or not turn:
+        return calls
+    name = turn.rpartition("#")[0]
+    return tuple(call for call in calls if call.turn == turn or call.turn.rpartition("#")[0] != name)
 
 
 def _runs(numbers: list[int]) -> list[str]:

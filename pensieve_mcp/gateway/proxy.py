@@ -24,6 +24,7 @@ from pensieve_mcp.errors import WorkspaceError
 from pensieve_mcp.gateway.bodies import MOST_BYTES, Opener, Sealed, closed, opened
 from pensieve_mcp.gateway.keeping import Keeper, Thread, thread_of
 from pensieve_mcp.gateway.rewrite import Report
+from pensieve_mcp.wire.calls import CallReader
 from pensieve_mcp.wire.conversation import Dialect
 from pensieve_mcp.wire.dialects import dialect_of
 from pensieve_mcp.wire.usage import UsageReader
@@ -342,27 +343,44 @@ class _Passing:
     # -- and back ----------------------------------------------------------------------------------------------
 
     async def _pass_back(self, answer: httpx2.Response) -> None:
-        if self._written is not None:
-            # The model may name a new handle in this very answer, and the server must know it by then.
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(self._written)), WRITE_SECONDS)
+        # The model may name a new handle in this very answer, and the server must know it by then.
+        await _until_written(self._written)
         listed = _listed(answer.headers.raw)
         headers = [(n.lower(), v) for n, v in answer.headers.raw if n.lower() not in HOP_BY_HOP | listed]
         self._begun = True
         await self._send({"type": "http.response.start", "status": answer.status_code, "headers": headers})
-        reader = self._reader(answer)
-        opener = Opener(_value(headers, b"content-encoding"))
-        try:
+        stream = self._looked_at(answer)
+        if stream is None or self._dialect is None or self._report is None:
             async for chunk in answer.aiter_raw():
                 await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
-                if reader is not None:
-                    reader.feed(opener.feed(chunk))
+            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+            return
+        keeper, report = self._proxy._keeper, self._report
+        reader = UsageReader(self._dialect, stream=stream)
+        calls = CallReader(self._dialect, stream=stream)
+        turn = keeper.new_turn(report, self._thread)
+        opener = Opener(_value(headers, b"content-encoding"))
+        held = b""  # of an answer in one piece the end waits until its calls are written
+        try:
+            async for chunk in answer.aiter_raw():
+                plain = opener.feed(chunk)
+                if found := calls.feed(plain):
+                    # Before the host has the end of a call it must stand in the ledger that the call passed here.
+                    await _until_written(keeper.saw_calls(report, self._thread, turn, found, reader.usage()))
+                ready, held = (chunk, held) if stream else (held, chunk)
+                if ready:
+                    await self._send({"type": "http.response.body", "body": ready, "more_body": True})
+                reader.feed(plain)
+            if held:
+                if found := calls.end():
+                    await _until_written(keeper.saw_calls(report, self._thread, turn, found, reader.usage()))
+                await self._send({"type": "http.response.body", "body": held, "more_body": True})
         finally:
-            if reader is not None and self._report is not None:
-                self._proxy._keeper.saw_answer(self._report, self._thread, reader.usage())
+            keeper.saw_answer(report, self._thread, reader.usage(), turn)
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    def _reader(self, answer: httpx2.Response) -> UsageReader | None:
+    def _looked_at(self, answer: httpx2.Response) -> bool | None:
+        """Whether the answer comes as a stream of events; None for one that nobody looks at."""
         if (
             self._dialect is None
             or self._report is None
@@ -372,8 +390,15 @@ class _Passing:
             return None
         kind = answer.headers.get("content-type", "")
         if kind.startswith("text/event-stream"):
-            return UsageReader(self._dialect, stream=True)
-        return UsageReader(self._dialect, stream=False) if kind.startswith("application/json") else None
+            return True
+        return False if kind.startswith("application/json") else None
+
+
+async def _until_written(written: Future[int | None] | None) -> None:
+    """Wait for the ledger, but not for long: a conversation does not stop for it."""
+    if written is not None:
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(written)), WRITE_SECONDS)
 
 
 def _untouched(request: httpx2.Request) -> httpx2.Request:

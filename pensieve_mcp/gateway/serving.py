@@ -22,6 +22,7 @@ from pensieve_mcp.gateway.rewrite import Lines, Report, rewrite
 from pensieve_mcp.gateway.timing import Policy
 from pensieve_mcp.settings import Settings
 from pensieve_mcp.wire.conversation import Dialect
+from pensieve_mcp.wire.names import own_tool
 from pensieve_mcp.wire.reading import Earlier
 
 if TYPE_CHECKING:
@@ -79,7 +80,10 @@ class RunningGateway:
                 body, dialect, facts, policy, handle_tokens=handle_tokens, lines=lines, earlier=earlier
             )
 
-        self.keeper = Keeper(open_workspace, policy, run=run)
+        def own(name: str, namespace: str) -> str | None:
+            return own_tool(name, namespace, servers, tools)
+
+        self.keeper = Keeper(open_workspace, policy, run=run, own_tool=own)
         loopback = _is_loopback(bind)
         proxy = Proxy(upstreams, rewriter, self.keeper, host_names=LOOPBACK if loopback else None, told=told)
         try:

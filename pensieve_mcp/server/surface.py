@@ -20,6 +20,7 @@ from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from mcp.shared.exceptions import MCPError
 
+from pensieve_mcp.budget import PLUGIN_ARGUMENT, PluginSight
 from pensieve_mcp.errors import Miscast, PensieveError
 from pensieve_mcp.server.answers import answer, output_schema, refusal
 from pensieve_mcp.server.episodes import HANDLE_ARGUMENT, Episodes, Origin
@@ -218,6 +219,7 @@ class Surface:
             session=_session_id(ctx),
             handle=None if handle is None else str(handle),
         )
+        plugin = PluginSight.of(arguments.pop(PLUGIN_ARGUMENT, None), origin.call_id)
         spell = self._book.get(params.name)
         looks = params.name in LOOK_AT_DOCUMENTS
         writes_notes = spell is not None and spell.stage == "note" and not spell.reads_only
@@ -228,7 +230,9 @@ class Surface:
             if looks:
                 self.opening.first_look(FIRST_BUILD_SECONDS, FIRST_RESULT_SECONDS)
             found = self._episodes.of_call(origin, params.name)
-            done: CastResult = cast(found.episode, params.name, arguments, host_call_id=origin.call_id)
+            done: CastResult = cast(
+                found.episode, params.name, arguments, host_call_id=origin.call_id, plugin=plugin
+            )
             shown = found.episode.handle if self.explicit and not origin.thread else None
             limit = None if "max_bytes" in arguments else self.opening.answer_bytes()
             return answer(

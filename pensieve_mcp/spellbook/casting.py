@@ -22,6 +22,7 @@ from pensieve_mcp.spellbook.wording import bytes_of, cut_to_bytes, one_line
 from pensieve_mcp.tokens import count_tokens
 
 if TYPE_CHECKING:
+    from pensieve_mcp.budget import PluginSight
     from pensieve_mcp.episode import Episode
 
 log = logging.getLogger(__name__)
@@ -46,14 +47,22 @@ class CastResult:
 
 
 def cast(
-    episode: Episode, name: str, arguments: Mapping[str, Any] | None, *, host_call_id: str | None = None
+    episode: Episode,
+    name: str,
+    arguments: Mapping[str, Any] | None,
+    *,
+    host_call_id: str | None = None,
+    plugin: PluginSight | None = None,
 ) -> CastResult:
     """Run one spell in an episode. Never raises on anything a caller sends; storage that fails is a worded
-    error, too."""
+    error, too. `plugin` is what a host's plugin said with the call."""
+    from pensieve_mcp.episode import Calling
+
     spell: Spell | None = None
     outcome: Outcome | None = None
     error: PensieveError | None = None
     raw = dict(arguments or {})
+    episode = episode.during(Calling(name, raw, host_call_id, plugin))
     try:
         spell = find_spell(name)
         checked = check_arguments(spell, raw)

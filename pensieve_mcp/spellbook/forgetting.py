@@ -136,6 +136,11 @@ def _outcome(episode: Episode, deleted: list[DeletedLine], freed: int, lines: li
                 "The gateway takes it out of the prompt when that pays"
                 f"{f' (policy {seen.policy})' if seen else ''}; restoreContext brings it back."
             )
+        if physical == "next_compaction":
+            lines.append(
+                f"The host's prompt holds {still:,} deleted tokens until it compacts next: then its plugin takes them "
+                "out. restoreContext brings them back."
+            )
         if physical == "no":
             lines.append(
                 f"In our record only: the host's prompt still holds {still:,} deleted tokens. "
@@ -206,10 +211,12 @@ def restore_context(episode: Episode, args: RestoreArgs) -> Outcome:
         n for n in numbers if _entry(transcript, n).forgotten or _entry(transcript, n).forgotten_parts
     )
     shown = _names([_entry(transcript, n) for n in numbers])
-    behind_gateway = episode.sighting() is not None
+    plugin = episode.plugin()
+    # Whoever sees the host's requests knows what they hold; a compaction may have taken more out than was deleted.
+    is_watched = episode.sighting() is not None or (plugin is not None and plugin.present is not None)
     stands = (
         all(episode.stands_in_prompt(_entry(transcript, n).message) for n in numbers)
-        if behind_gateway
+        if is_watched
         else not any(_entry(transcript, n).compacted for n in numbers)
     )
     if not hidden and not args.offset and stands:
@@ -218,7 +225,7 @@ def restore_context(episode: Episode, args: RestoreArgs) -> Outcome:
             f"{shown} is in mind already.",
             label="receipt of a restoration",
         )
-    if stands if behind_gateway else episode.physical() == "yes":
+    if stands if is_watched else episode.physical() == "yes":
         if hidden:
             episode.append([Recalled(hidden)])
         restored = [
@@ -254,7 +261,7 @@ def restore_context(episode: Episode, args: RestoreArgs) -> Outcome:
         )
         printed.append(number)
         lines.append(f"{head}\n{content[begin : begin + taken]}" if head else content[begin : begin + taken])
-        if not behind_gateway and not _entry(transcript, number).compacted:
+        if not is_watched and not _entry(transcript, number).compacted:
             # it stands in our record in its old place: the copy must not count a second time (decision 0010)
             repeated += count_tokens(content[begin : begin + taken])
         restored.append(

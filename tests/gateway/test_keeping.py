@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 from talks import FACTS, Talk
 
-from pensieve_mcp.budget import Sighting
+from pensieve_mcp.budget import SeenCall, Sighting
 from pensieve_mcp.episode import Episode
 from pensieve_mcp.gateway.keeping import Keeper, Thread, thread_of
 from pensieve_mcp.gateway.rewrite import Report, rewrite
 from pensieve_mcp.gateway.timing import Policy
 from pensieve_mcp.spellbook.casting import CastResult, cast
+from pensieve_mcp.wire.calls import Call, arguments_digest
+from pensieve_mcp.wire.names import own_tool
 from pensieve_mcp.wire.usage import Usage
 from pensieve_mcp.workspace import Workspace
 
@@ -37,7 +39,7 @@ def workspace(tmp_path: Path) -> Iterator[Workspace]:
 
 @pytest.fixture
 def keeper(workspace: Workspace) -> Iterator[Keeper]:
-    made = Keeper(lambda: workspace, Policy("eager"))
+    made = Keeper(lambda: workspace, Policy("eager"), own_tool=own)
     yield made
     made._pool.shutdown(wait=True)  # the workspace is the fixture's to close
 
@@ -52,13 +54,30 @@ def seen(keeper: Keeper, talk: Talk, thread: Thread = CLAUDE, usage: Usage | Non
     return report
 
 
-def do(episode: Episode, talk: Talk, name: str, **arguments: Any) -> CastResult:
-    """A cast by the server, and its place in the host's conversation."""
-    done = cast(episode, name, arguments, host_call_id=f"call_{len(talk.steps):04}")
+def do(
+    episode: Episode, talk: Talk, name: str, *, past: Keeper | None = None, **arguments: Any
+) -> CastResult:
+    """A cast by the server, and its place in the host's conversation. `past` is the gateway that its call passes."""
+    call_id = f"call_{len(talk.steps):04}"
+    if past is not None:
+        passes(past, talk, Call(call_id, f"mcp__pensieve__{name}", "", arguments_digest(arguments)))
+    done = cast(episode, name, arguments, host_call_id=call_id)
     talk.own(name, arguments, "")
     talk.steps[-1].result = done.text
     talk.steps[-1].is_error = done.is_error
     return done
+
+
+def passes(keeper: Keeper, talk: Talk, *calls: Call, thread: Thread = CLAUDE, turn: str = "t#1") -> None:
+    """The model's answer to the conversation holds these calls, and passes the gateway."""
+    _, report = rewrite(talk.body("anthropic"), "anthropic", FACTS, Policy("eager"), handle_tokens=100)
+    written = keeper.saw_calls(report, thread, turn, calls, None)
+    assert written is not None
+    written.result(30)
+
+
+def own(name: str, namespace: str) -> str | None:
+    return own_tool(name, namespace, FACTS.servers, FACTS.tools)
 
 
 def episode_of(workspace: Workspace, thread: Thread = CLAUDE) -> Episode:
@@ -71,13 +90,13 @@ def test_a_hosts_result_is_deleted_and_restored_by_its_handle(workspace: Workspa
     handle = seen(keeper, talk).host_results[0].handle
     episode = episode_of(workspace)
 
-    deleted = do(episode, talk, "deleteContext", msg_id=handle)
+    deleted = do(episode, talk, "deleteContext", past=keeper, msg_id=handle)
     assert not deleted.is_error and deleted.result["deleted"][0]["msg_id"] == handle
     assert deleted.result["physical"] == "yes"
     report = seen(keeper, talk)
     assert [m.handle for m in report.messages if m.state == "forgotten"] == [handle]
 
-    restored = do(episode, talk, "restoreContext", msg_id=handle)
+    restored = do(episode, talk, "restoreContext", past=keeper, msg_id=handle)
     assert f"Restored {handle} in its old place." in restored.text and HOST_TEXT not in restored.text
     assert seen(keeper, talk).stubbed == 0
 
@@ -95,7 +114,7 @@ def test_what_the_host_no_longer_holds_is_restored_with_its_words(
     fresh.host("what the compaction left " * 60, "Bash", command="ls")
     seen(keeper, fresh)
 
-    restored = cast(episode_of(workspace), "restoreContext", {"msg_id": handle})
+    restored = do(episode_of(workspace), fresh, "restoreContext", past=keeper, msg_id=handle)
     assert HOST_TEXT[:3_000] in restored.text
 
 
@@ -166,14 +185,65 @@ def test_the_budget_is_the_conversations(workspace: Workspace, keeper: Keeper) -
     talk.host(HOST_TEXT)
     report = seen(keeper, talk, usage=Usage(50_000, 40_000, 0, 500))
 
-    told = cast(episode, "checkBudget", {})
+    passes(keeper, talk, Call("call_9", "mcp__pensieve__checkBudget", "", arguments_digest({})))
+    seen(keeper, talk, usage=Usage(50_000, 40_000, 0, 500))
+    told = cast(episode, "checkBudget", {}, host_call_id="call_9")
     assert told.result["sees"] == "conversation"
     assert 50_500 <= told.result["used_tokens"] < 51_500 and told.result["peak_tokens"] >= 50_000
     assert told.result["heaviest"][0]["msg_id"] == report.host_results[0].handle
     assert "the provider's count" in told.text
 
 
-def test_physical_is_said_by_what_was_seen_and_nothing_else(
+def test_a_host_that_leaves_the_gateway_is_told_no_from_its_next_call_on(
+    workspace: Workspace, keeper: Keeper
+) -> None:
+    """The gateway sees each call in the model's answer before the host makes it; one it has not seen went elsewhere."""
+    talk = Talk()
+    episode = episode_of(workspace)
+    do(episode, talk, "readChunk", past=keeper, chunk_id="1")
+    do(episode, talk, "readChunk", past=keeper, chunk_id="1")
+    assert do(episode, talk, "deleteContext", past=keeper, msg_id="m2").result["physical"] == "yes"
+    keeper._policy = Policy("batched")
+    assert do(episode, talk, "deleteContext", past=keeper, msg_id="m2").result["physical"] == "pending"
+
+    left = do(episode, talk, "deleteContext", msg_id="m4")
+    assert left.result["physical"] == "no" and left.result["still_in_prompt_tokens"] > 0
+    assert do(episode, talk, "checkBudget").result["sees"] == "tool traffic"
+    restored = do(episode, talk, "restoreContext", msg_id="m4")
+    assert "412 barrels" in restored.text  # nobody puts it back in its place
+    back = do(episode, talk, "deleteContext", past=keeper, msg_id="m4")
+    assert back.result["physical"] == "pending"
+
+
+def test_where_the_host_names_no_calls_each_one_seen_counts_for_one_made(
+    workspace: Workspace, keeper: Keeper
+) -> None:
+    """opencode tells the server no ids: tool and arguments, whatever their order, and how often."""
+    thread = Thread("opencode", "ses_1")
+    episode = workspace.episode("mcp", host="opencode")
+    talk = Talk()
+    do(episode, talk, "readChunk", chunk_id="1")
+    arguments = {"msg_id": "m2", "keep_thought": False}
+    call = Call("toolu_1", "pensieve_deleteContext", "", arguments_digest(arguments))
+    passes(keeper, talk, call, thread=thread, turn="ses_1#1")
+
+    swapped = dict(reversed(arguments.items()))
+    assert cast(episode, "deleteContext", swapped).result["physical"] == "yes"
+    assert cast(episode, "deleteContext", arguments).result["physical"] == "no"
+    passes(keeper, talk, call, thread=thread, turn="ses_1#2")
+    other = Call("toolu_2", "pensieve_readNote", "", arguments_digest({}))
+    passes(keeper, talk, other, thread=thread, turn="ses_1#3")  # the call before was refused by the person
+    assert cast(episode, "deleteContext", arguments).result["physical"] == "no"
+    assert cast(episode, "deleteContext", {"msg_id": "m2"}).result["physical"] == "no"
+
+
+def test_calls_of_other_servers_are_not_noted(keeper: Keeper) -> None:
+    _, report = rewrite(Talk().body("anthropic"), "anthropic", FACTS, Policy("eager"))
+    foreign = [Call("a", "mcp__other__deleteContext", "", "x"), Call("b", "deleteContext", "", "x")]
+    assert keeper.saw_calls(report, CLAUDE, "t#1", foreign, None) is None
+
+
+def test_beside_a_call_physical_is_said_by_what_was_seen_lately(
     workspace: Workspace, keeper: Keeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     talk = Talk()
@@ -199,6 +269,9 @@ def test_what_a_newer_gateway_writes_is_no_error(workspace: Workspace) -> None:
     assert Sighting.from_extra({"gateway": {"at": 1.0, "unheard_of": [1]}}) == Sighting(1.0)
     assert Sighting.from_extra({"gateway": {"policy": "eager"}}) is None
     assert Sighting.from_extra({"gateway": 7}) is None
+    assert Sighting.from_extra({"gateway": {"at": 1.0, "calls": [["unheard of"]]}}) is None
+    kept = Sighting(1.0, calls=(SeenCall(1.0, "t#1", "toolu_1", "readChunk", "abc"),))
+    assert Sighting.from_extra({"gateway": json.loads(json.dumps(kept.to_extra()))}) == kept
 
 
 def test_an_error_of_the_ledger_is_kept_for_the_summary() -> None:
