@@ -1,4 +1,4 @@
-"""The conversation in a request as the ledger's events: which messages have a handle, what was forgotten of them.
+"""What one call and its result tell: which message it is, what it wants forgotten or back, what a host's is called.
 
 Only calls of our own configured server count, and only those that succeeded: their result begins with a handle
 line that is no error's. A line that looks like one inside a document is text, since ids are never taken from
@@ -10,21 +10,21 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pensieve_mcp.errors import PensieveError
 from pensieve_mcp.handles import MessageRef, parse_message_ids
-from pensieve_mcp.ledger.events import Event, Forgot, Message, Pinned, Recalled, Said
+from pensieve_mcp.ledger.events import Message
 from pensieve_mcp.ledger.parts import split_parts
-from pensieve_mcp.ledger.store import HOST_HANDLE_DIGITS, host_handle
 from pensieve_mcp.tokens import count_tokens
 from pensieve_mcp.wire.conversation import Conversation, Item
-from pensieve_mcp.wire.names import own_tool
 from pensieve_mcp.wire.openai import arguments_of
 
 DELETE, RESTORE = "deleteContext", "restoreContext"
 HOST_NUMBERS = 10**15
 """Host messages have no number of ours; theirs begin here, above any that the ledger gives."""
+BYTES_A_PICTURE_TOKEN = 400  # base64 of a picture; providers count its area, which nobody here knows
+MOST_LINES = 20_000
 
 _HEAD = re.compile(
     r"\A(?:Wall time: [0-9.]+ seconds\n)?(?:Output:\n)?(?:\{\s*\"handle\":\s*\")?"
@@ -75,246 +75,132 @@ class Known:
     digest: bytes = b""  # of a result of ours as we said it
 
 
-@dataclass(slots=True)
-class Story:
-    """`events` with the item after whose reading each is known."""
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A call of ours with its result. Not succeeded: an error, or the host's user refused it."""
 
-    known: dict[int, Known] = field(default_factory=dict)  # by number
-    events: list[tuple[int, Event]] = field(default_factory=list)
-    requests: list[int] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    call: Known
+    result: Known
+    succeeded: bool
 
 
-def read_story(conversation: Conversation, facts: Facts, *, handle_bytes: int | None) -> Story:
-    """The events of this conversation. `handle_bytes`: host results from this size on may be spoken of by an h
-    handle; None where they have none. Never raises.
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a deletion or restoration names."""
+
+    refs: tuple[MessageRef, ...]
+    pin: bool | None = None
+    summary: str = ""
+
+
+class Lines:
+    """Tokens of the host's results by their bytes, kept from request to request: a result is counted once."""
+
+    def __init__(self) -> None:
+        self._tokens: dict[bytes, int] = {}
+
+    def tokens(self, raw: bytes, count: Callable[[], int]) -> int:
+        """What `count` answers for a result of these bytes."""
+        key = hashlib.sha256(raw).digest()
+        if (found := self._tokens.get(key)) is None:
+            if len(self._tokens) > MOST_LINES:
+                self._tokens.clear()
+            found = self._tokens[key] = count()
+        return found
+
+
+# -- our own calls ---------------------------------------------------------------------------------------------------
+
+
+def own_result(
+    conversation: Conversation, facts: Facts, place: int, item: Item, call_place: int, call: Item, tool: str
+) -> Exchange | None:
+    """The exchange, or None for a result that bears no number of ours. Worked out once for an item that stays
+    as it is.
     """
-    return _Teller(conversation, facts, handle_bytes).tell()
-
-
-class _Teller:
-    def __init__(self, conversation: Conversation, facts: Facts, handle_bytes: int | None) -> None:
-        self._conversation = conversation
-        self._facts = facts
-        self._handle_bytes = handle_bytes
-        self._calls: dict[str, tuple[int, Item, str | None]] = {}
-        self._by_handle: dict[str, int] = {}
-        self._story = Story()
-
-    def tell(self) -> Story:
-        spoken = False
-        for place, item in enumerate(self._conversation.items):
-            assistant = item.kind == "call" or item.role == "assistant"
-            if assistant and not spoken and place:
-                self._story.requests.append(place)  # what stands before it was sent to get it
-            spoken = assistant
-            if item.kind == "call" and item.call_id:
-                ours = own_tool(item.name, item.namespace, self._facts.servers, self._facts.tools)
-                self._calls[item.call_id] = (place, item, ours)
-            elif item.kind == "result" and item.call_id in self._calls:
-                self._result(place, item)
-        self._story.requests.append(len(self._conversation.items))
-        return self._story
-
-    def _result(self, place: int, item: Item) -> None:
-        call_place, call, ours = self._calls[item.call_id]
-        if ours is not None:
-            self._own_result(place, item, call_place, call, ours)
-        elif self._may_have_handle(item):
-            self._host_result(place, item, call)
-
-    def _may_have_handle(self, item: Item) -> bool:
-        """Words or pictures of the host's own tools, large enough; what loads tools is none of ours to touch."""
-        if self._handle_bytes is None or item.body is None:
-            return False
-        heads = [self._conversation.raw[start : min(end, start + 200)] for start, end in item.blocks]
-        if any(b'"tool_reference"' in head for head in heads):
-            return False
-        if not item.texts and not any(b'"image"' in head for head in heads):
-            return False
-        return item.body[1] - item.body[0] >= self._handle_bytes or self._begins_with_stub(item)
-
-    def _begins_with_stub(self, item: Item) -> bool:
-        return any(self._conversation.raw.startswith(b'"[pensieve: h', span[0]) for span in item.texts)
-
-    def _own_result(self, place: int, item: Item, call_place: int, call: Item, tool: str) -> None:
-        read = self._read_own(place, item, call_place, call, tool)
-        if read is None:
-            return
-        known, call_known, heeded = read
-        number = known.message.number
-        if number in self._story.known or number - 1 in self._story.known:
-            return  # a number stands once; a second one is not ours, or the host repeats itself
-        self._say(known, call_known)
-        if heeded:
-            self._heed(place, tool, call, number - 1)
-
-    def _read_own(
-        self, place: int, item: Item, call_place: int, call: Item, tool: str
-    ) -> tuple[Known, Known, bool] | None:
-        """The result, its call, and whether it succeeded; worked out once for an item that stays as it is."""
-        key = (self._facts, place, call_place)
-        made = item.memo.get("own")
-        if made is not None and made[0] == key and made[1] is call:
-            return made[2]  # type: ignore[no-any-return]
-        text = self._conversation.text_of(item)
-        head, stub = _HEAD.match(text), _STUB.match(text)
-        facts = ""
-        number: int | None
-        if head is not None:
-            number = int(head["number"])
-            facts = head["facts"]
-        elif stub is not None:
-            number = int(stub["handle"][1:]) if stub["handle"].startswith("m") else None
-            facts = text[stub.end() :].split("\n", 1)[0]
-        else:
-            number = self._facts.number_of(item.call_id)
-        if number is None:
-            return None
-        failed = item.is_error or facts.startswith("error ·") or " · error ·" in facts
-        tokens = _TOKENS.search(facts)
-        message = Message(
-            number,
-            "tool",
-            tool,
-            int(tokens["tokens"].replace(",", "")) if tokens else count_tokens(text),
-            b"",
-            label=facts[: tokens.start()] if tokens else "",
-            invoking=number - 1,
-            host_call_id=item.call_id,
-            is_error=failed,
-        )
-        head_at = head.start("number") - 1 if head is not None else 0
-        said = text[head_at:].encode("utf-8", "surrogatepass") if head is not None else b""
-        known = Known(
-            place,
-            item,
-            message,
-            is_ours=True,
-            is_stub=stub is not None,
-            digest=hashlib.sha256(said).digest() if said else b"",
-        )
-        # The ledger reserves two numbers at a time: the call's is the one before its result's.
-        call_known = Known(
-            call_place,
-            call,
-            self._call_message(call, number - 1, tool),
-            is_ours=True,
-            is_stub=self._is_gone(call),
-        )
-        result = (known, call_known, not failed)
-        item.memo["own"] = (key, call, result)
-        return result
-
-    def _call_message(self, call: Item, number: int, tool: str) -> Message:
-        size = 0 if call.body is None else len(self._conversation.bytes_of(call.body)) // 4 + 8
-        return Message(number, "assistant", tool, size, b"", host_call_id=call.call_id)
-
-    def _is_gone(self, call: Item) -> bool:
-        return call.body is not None and b"[pensieve: " in self._conversation.bytes_of(call.body)[:60]
-
-    def _host_result(self, place: int, item: Item, call: Item) -> None:
-        handle = self._new_handle(item.call_id)
-        if handle is None:
-            return
-        number = HOST_NUMBERS + place
-        message = Message(
-            number,
-            "tool",
-            call.name if not call.namespace else f"{call.namespace}/{call.name}",
-            0,
-            b"",
-            label=self._label(call),
-            handle=handle,
-            host_call_id=item.call_id,
-            is_error=item.is_error,
-        )
-        self._by_handle[handle] = number
-        self._say(Known(place, item, message, is_ours=False, is_stub=self._begins_with_stub(item)))
-
-    def _new_handle(self, call_id: str) -> str | None:
-        """From the call id alone; longer where an earlier result of this conversation has that name already, so
-        that a name never changes while the conversation grows. None for a second result of one call.
-        """
-        for digits in range(HOST_HANDLE_DIGITS, 33):
-            handle = host_handle(call_id, digits)
-            if handle not in self._by_handle:
-                return handle
-            if self._story.known[self._by_handle[handle]].message.host_call_id == call_id:
-                return None
+    key = (facts, place, call_place)
+    made = item.memo.get("own")
+    if made is not None and made[0] == key and made[1] is call:
+        return made[2]  # type: ignore[no-any-return]
+    text = conversation.text_of(item)
+    head, stub = _HEAD.match(text), _STUB.match(text)
+    said = ""
+    number: int | None
+    if head is not None:
+        number = int(head["number"])
+        said = head["facts"]
+    elif stub is not None:
+        number = int(stub["handle"][1:]) if stub["handle"].startswith("m") else None
+        said = text[stub.end() :].split("\n", 1)[0]
+    else:
+        number = facts.number_of(item.call_id)
+    if number is None:
         return None
+    failed = item.is_error or said.startswith("error ·") or " · error ·" in said
+    tokens = _TOKENS.search(said)
+    message = Message(
+        number,
+        "tool",
+        tool,
+        int(tokens["tokens"].replace(",", "")) if tokens else count_tokens(text),
+        b"",
+        label=said[: tokens.start()] if tokens else "",
+        invoking=number - 1,
+        host_call_id=item.call_id,
+        is_error=failed,
+    )
+    words = b"" if head is None else said_from(text).encode("utf-8", "surrogatepass")
+    result = Known(
+        place,
+        item,
+        message,
+        is_ours=True,
+        is_stub=stub is not None,
+        digest=hashlib.sha256(words).digest() if words else b"",
+    )
+    # The ledger reserves two numbers at a time: the call's is the one before its result's.
+    size = 0 if call.body is None else len(conversation.bytes_of(call.body)) // 4 + 8
+    asking = Known(
+        call_place,
+        call,
+        Message(number - 1, "assistant", tool, size, b"", host_call_id=call.call_id),
+        is_ours=True,
+        is_stub=call.body is not None and b"[pensieve: " in conversation.bytes_of(call.body)[:60],
+    )
+    exchange = Exchange(asking, result, not failed)
+    item.memo["own"] = (key, call, exchange)
+    return exchange
 
-    def _label(self, call: Item) -> str:
-        try:
-            arguments = arguments_of(self._conversation, call)
-        except PensieveError:
-            return ""
-        if not isinstance(arguments, dict):
-            return ""
-        for key in _LABEL_KEYS:
-            value = arguments.get(key)
-            if isinstance(value, list) and value and isinstance(value[-1], str):
-                value = value[-1]
-            if isinstance(value, str) and value.strip():
-                return " ".join(value.split())[:60]
-        return ""
 
-    def _say(self, *known: Known) -> None:
-        place = known[0].place  # a call is spoken of from its result on
-        for one in known:
-            self._story.known[one.message.number] = one
-            self._story.events.append((place, Said(one.message)))
+def said_from(text: str) -> str:
+    """A result of ours without what a host wrote before it; nothing where it bears no handle line."""
+    head = _HEAD.match(text)
+    return "" if head is None else text[head.start("number") - 1 :]
 
-    def _heed(self, place: int, tool: str, call: Item, before: int) -> None:
-        """A deletion or restoration that succeeded, as an event; ids that this conversation does not hold are
-        another's and pass by, and so do numbers that were not given `before` the call: a range may reach beyond.
-        """
-        if tool not in (DELETE, RESTORE):
-            return
-        asked = call.memo.get("asked")
-        if asked is None:
-            asked = call.memo["asked"] = (self._asked(call),)
-        if asked[0] is None:
-            return
-        refs, pin, summary = asked[0]
-        numbers: list[int] = []
-        parts: list[tuple[int, int]] = []
-        for ref in refs:
-            number = self._by_handle.get(ref.host) if ref.host is not None else ref.number
-            if number is None or number not in self._story.known:
-                continue
-            if ref.host is None and number >= before:
-                continue
-            if ref.part is None:
-                numbers.append(number)
-            else:
-                parts.append((number, ref.part))
-        event: Event
-        if tool == RESTORE:
-            event = Recalled(tuple(dict.fromkeys(numbers + [number for number, _ in parts])))
-        elif pin is not None:
-            event = Pinned(tuple(numbers), pin)
-        else:
-            event = Forgot(tuple(numbers), reason=DELETE, summary=summary, parts=tuple(parts))
-        self._story.events.append((place, event))
 
-    def _asked(self, call: Item) -> tuple[list[MessageRef], bool | None, str] | None:
-        """What a deletion or restoration names, whether it pins, and its summary; None for what cannot be read:
-        when in doubt nothing is deleted."""
-        try:
-            arguments = arguments_of(self._conversation, call)
-            given = arguments.get("msg_id") if isinstance(arguments, dict) else None
-            if not isinstance(arguments, dict) or given is None:
-                return None
-            refs = parse_message_ids(int(given) if isinstance(given, float) else str(given))
-        except (PensieveError, ValueError, OverflowError):
+def asked(conversation: Conversation, call: Item) -> Asked | None:
+    """What a deletion or restoration names; None for what cannot be read: when in doubt nothing is deleted."""
+    made = call.memo.get("asked")
+    if made is None:
+        made = call.memo["asked"] = (_asked(conversation, call),)
+    return made[0]
+
+
+def _asked(conversation: Conversation, call: Item) -> Asked | None:
+    try:
+        arguments = arguments_of(conversation, call)
+        given = arguments.get("msg_id") if isinstance(arguments, dict) else None
+        if not isinstance(arguments, dict) or given is None:
             return None
-        pin = arguments.get("pin")
-        wanted = None if pin is None else _TRUTHS.get(str(pin).strip().lower())
-        if pin is not None and wanted is None:
-            return None
-        summary = arguments.get("summary")
-        return refs, wanted, " ".join(summary.split()) if isinstance(summary, str) else ""
+        refs = parse_message_ids(int(given) if isinstance(given, float) else str(given))
+    except (PensieveError, ValueError, OverflowError):
+        return None
+    pin = arguments.get("pin")
+    wanted = None if pin is None else _TRUTHS.get(str(pin).strip().lower())
+    if pin is not None and wanted is None:
+        return None
+    summary = arguments.get("summary")
+    return Asked(tuple(refs), wanted, " ".join(summary.split()) if isinstance(summary, str) else "")
 
 
 def part_borders(text: str) -> list[int]:
@@ -323,3 +209,93 @@ def part_borders(text: str) -> list[int]:
     for part in split_parts(text):
         borders.append(borders[-1] + len(part))
     return borders
+
+
+# -- the host's own results ------------------------------------------------------------------------------------------
+
+
+def may_have_handle(conversation: Conversation, item: Item, handle_tokens: int) -> bool:
+    """Words or pictures of the host's own tools, large enough; what loads tools is none of ours to touch."""
+    if item.body is None:
+        return False
+    made = item.memo.get("may")
+    if made is None or made[0] != handle_tokens:
+        made = item.memo["may"] = (handle_tokens, _may_have_handle(conversation, item, handle_tokens))
+    return made[1]
+
+
+def _may_have_handle(conversation: Conversation, item: Item, handle_tokens: int) -> bool:
+    heads = [conversation.raw[start : min(end, start + 200)] for start, end in item.blocks]
+    if any(b'"tool_reference"' in head for head in heads):
+        return False
+    if not item.texts and not any(b'"image"' in head for head in heads):
+        return False
+    # Two bytes a token is less than any text takes but Chinese, Japanese and Korean; those are counted anyway.
+    return _size(item) >= handle_tokens * 2 or _begins_with_stub(conversation, item)
+
+
+def host_result(
+    conversation: Conversation, place: int, item: Item, call: Item, handle: str, lines: Lines
+) -> Known:
+    """A host's result by its name. One that stands there as a stub has no tokens."""
+    key = (place, handle)
+    made = item.memo.get("host")
+    if made is not None and made[0] == key and made[1] is call:
+        return made[2]  # type: ignore[no-any-return]
+    is_stub = _begins_with_stub(conversation, item)
+    tokens = 0
+    if not is_stub and item.body is not None:
+        tokens = lines.tokens(
+            conversation.bytes_of(item.body), lambda: _tokens_of(conversation, item, handle)
+        )
+    message = Message(
+        HOST_NUMBERS + place,
+        "tool",
+        call.name if not call.namespace else f"{call.namespace}/{call.name}",
+        tokens,
+        b"",
+        label=_label(conversation, call),
+        handle=handle,
+        host_call_id=item.call_id,
+        is_error=item.is_error,
+    )
+    words = " ".join(part for part in (message.tool, message.label) if part)
+    line = "" if is_stub else f"{handle} · {words} · {tokens:,} tokens\n"
+    known = Known(place, item, message, is_ours=False, is_stub=is_stub, line=line)
+    item.memo["host"] = (key, call, known)
+    return known
+
+
+def host_text(conversation: Conversation, item: Item, handle: str) -> str:
+    """What a host's result says, without the handle line that another gateway may have put there."""
+    text = conversation.text_of(item)
+    return text.partition("\n")[2] if text.startswith(f"{handle} · ") else text
+
+
+def _tokens_of(conversation: Conversation, item: Item, handle: str) -> int:
+    text = host_text(conversation, item, handle)
+    return count_tokens(text) if text else _size(item) // BYTES_A_PICTURE_TOKEN
+
+
+def _size(item: Item) -> int:
+    return 0 if item.body is None else item.body[1] - item.body[0]
+
+
+def _begins_with_stub(conversation: Conversation, item: Item) -> bool:
+    return any(conversation.raw.startswith(b'"[pensieve: h', span[0]) for span in item.texts)
+
+
+def _label(conversation: Conversation, call: Item) -> str:
+    try:
+        arguments = arguments_of(conversation, call)
+    except PensieveError:
+        return ""
+    if not isinstance(arguments, dict):
+        return ""
+    for key in _LABEL_KEYS:
+        value = arguments.get(key)
+        if isinstance(value, list) and value and isinstance(value[-1], str):
+            value = value[-1]
+        if isinstance(value, str) and value.strip():
+            return " ".join(value.split())[:60]
+    return ""

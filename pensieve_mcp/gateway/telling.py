@@ -17,7 +17,13 @@ def explained(path: str, report: Report, policy: Policy) -> Iterator[str]:
     yield f"{path}: {state}; {report.stubbed} forgotten, {report.saved_tokens:,} tokens not sent."
     if report.decisions:
         last = report.decisions[-1]
-        verb = "taken out" if last.applied else "waits"
+        verb = (
+            "waits"
+            if not last.taken
+            else "taken out"
+            if last.taken == last.waiting
+            else f"{last.taken} of them taken out"
+        )
         yield (
             f"  {policy.name}, request {last.request}: {last.waiting} deleted, {last.doomed_tokens:,} tokens: {verb}; "
             f"{last.why}."

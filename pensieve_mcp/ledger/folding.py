@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from pensieve_mcp.ledger.events import (
@@ -36,6 +36,17 @@ class Folder:
         self._rounds = self._visible = self._peak = self._freed = self._compactions = 0
         self._made: Transcript | None = None
         self.extend(events)
+
+    def copy(self) -> Folder:
+        """One that goes its own way from here."""
+        other = Folder()
+        other.__dict__.update(self.__dict__)
+        other._entries, other._places, other._sealed = (
+            list(self._entries),
+            dict(self._places),
+            list(self._sealed),
+        )
+        return other
 
     def extend(self, events: Iterable[Event]) -> None:
         for event in events:
@@ -81,6 +92,10 @@ class Folder:
                 compactions=self._compactions,
             )
         return self._made
+
+    def entries(self) -> Sequence[Entry]:
+        """All messages as they stand now; not to be kept, since it changes with the next event."""
+        return self._entries
 
     def entry(self, number: int) -> Entry | None:
         """A message as it stands now."""

@@ -6,7 +6,6 @@ exception, kept in `retention.py`. Which messages a budget or a host makes of it
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import threading
@@ -23,6 +22,7 @@ from pensieve_mcp.ledger import retention, search, transfer
 from pensieve_mcp.ledger.blobs import Blobs
 from pensieve_mcp.ledger.events import Event, Message, Said, Transcript
 from pensieve_mcp.ledger.folding import Folder
+from pensieve_mcp.ledger.hostnames import HOST_HANDLE_DIGITS, MOST_DIGITS, host_handle
 from pensieve_mcp.ledger.schema import (
     BASIN,
     EPISODE_COLUMNS,
@@ -46,7 +46,6 @@ __all__ = ["BASIN", "EpisodeRecord", "Happened", "Ledger", "StoredMessage", "hos
 log = logging.getLogger(__name__)
 
 CACHED_TRANSCRIPTS = 64
-HOST_HANDLE_DIGITS = 4  # 65,536 names; a taken one gets a digit more
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +65,6 @@ class Happened:
     event_id: int
     at: float
     event: Event
-
-
-def host_handle(call_id: str, digits: int = HOST_HANDLE_DIGITS) -> str:
-    """`h` and the first hex digits of the call id's sha256: the same in every process and every turn."""
-    return "h" + hashlib.sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()[:digits]
 
 
 def _storable(text: str) -> str:
@@ -330,7 +324,7 @@ class Ledger:
             row = db.conn.execute(find, (call_id,)).fetchone()  # another process may have been faster
             if row is not None:
                 return str(row[0])
-            for digits in range(HOST_HANDLE_DIGITS, 33):
+            for digits in range(HOST_HANDLE_DIGITS, MOST_DIGITS + 1):
                 handle = host_handle(call_id, digits)
                 if db.conn.execute(
                     "INSERT INTO host_handles VALUES (?, ?) ON CONFLICT DO NOTHING RETURNING handle",

@@ -7,16 +7,17 @@ gateway or a plugin can bring about.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from pensieve_mcp.errors import Miscast, NoSuchMessage
-from pensieve_mcp.handles import parse_message_ids
-from pensieve_mcp.ledger.events import Entry, Forgot, Pinned, Recalled, Transcript
-from pensieve_mcp.ledger.parts import part_count, part_tokens
+from pensieve_mcp.errors import Miscast
+from pensieve_mcp.ledger.events import Entry, Event, Forgot, Pinned, Recalled, Transcript
+from pensieve_mcp.ledger.parts import part_tokens, recalled_parts, split_parts
+from pensieve_mcp.spellbook.pointing import entry_at, name_of, names_of, resolve
 from pensieve_mcp.spellbook.registry import Args, Handle, Outcome, Result, spell
-from pensieve_mcp.spellbook.wording import cut_to_bytes, handles, listing, one_line
+from pensieve_mcp.spellbook.wording import cut_to_bytes, listing, one_line
 from pensieve_mcp.tokens import count_tokens
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def delete_context(episode: Episode, args: DeleteArgs) -> Outcome:
     """Replace earlier results or calls by short stubs to win back their tokens. Notes stay; restoreContext
     undoes it."""
     transcript = episode.transcript()
-    entries, parts = _resolve(episode, transcript, args.msg_id)
+    entries, parts = resolve(episode, transcript, args.msg_id)
     if args.pin is not None:
         return _pin(episode, args.pin, entries)
     lines: list[str] = []
@@ -67,17 +68,17 @@ def delete_context(episode: Episode, args: DeleteArgs) -> Outcome:
     if not doomed and not parts:
         if pinned:
             raise Miscast(
-                f"{_names(pinned)} is pinned.",
+                f"{names_of(pinned)} is pinned.",
                 hint="Unpin first: deleteContext(msg_id, pin=false).",
                 slug="pinned",
             )
         if fixed:
             raise Miscast(
-                f"{_names(fixed)} is what the user said, which is never deleted.",
+                f"{names_of(fixed)} is what the user said, which is never deleted.",
                 hint="Delete results and calls.",
                 slug="not_deletable",
             )
-        return _outcome(episode, [], 0, [f"{_names(already)} was deleted before."])
+        return _outcome(episode, [], 0, [f"{names_of(already)} was deleted before."])
     unnoted = [
         e
         for e in doomed
@@ -100,9 +101,9 @@ def delete_context(episode: Episode, args: DeleteArgs) -> Outcome:
     )
     freed = max(0, transcript.visible_tokens - episode.transcript().visible_tokens)
     if pinned:
-        lines.append(f"Kept, since pinned: {_names(pinned)}.")
+        lines.append(f"Kept, since pinned: {names_of(pinned)}.")
     if unnoted:
-        lines.append(f"Nothing was noted since {_names(unnoted)} was read; restoreContext brings it back.")
+        lines.append(f"Nothing was noted since {names_of(unnoted)} was read; restoreContext brings it back.")
     shown = [
         DeletedLine(
             msg_id=str(e.message.handle or f"m{e.message.number}"),
@@ -113,7 +114,7 @@ def delete_context(episode: Episode, args: DeleteArgs) -> Outcome:
     ]
     shown += [
         DeletedLine(
-            msg_id=f"{_name(_entry(transcript, number))}.{part}",
+            msg_id=f"{name_of(entry_at(transcript, number))}.{part}",
             role="tool",
             tokens=part_tokens(episode.content(number), part),
         )
@@ -170,9 +171,9 @@ def _pin(episode: Episode, pin: bool, entries: list[Entry]) -> Outcome:
             freed_tokens=0,
             physical=episode.physical(),
             still_in_prompt_tokens=episode.budget().still_in_prompt,
-            pinned=[_name(e) for e in entries] if pin else [],
+            pinned=[name_of(e) for e in entries] if pin else [],
         ),
-        f"{'Pinned' if pin else 'Unpinned'} {_names(entries)}.",
+        f"{'Pinned' if pin else 'Unpinned'} {names_of(entries)}.",
         label="receipt of a pin",
     )
 
@@ -205,20 +206,17 @@ class RestoreResult(Result):
 def restore_context(episode: Episode, args: RestoreArgs) -> Outcome:
     """Bring back deleted messages exactly as they were."""
     transcript = episode.transcript()
-    entries, parts = _resolve(episode, transcript, args.msg_id)
-    numbers = tuple(dict.fromkeys([e.message.number for e in entries] + [number for number, _ in parts]))
-    hidden = tuple(
-        n for n in numbers if _entry(transcript, n).forgotten or _entry(transcript, n).forgotten_parts
-    )
-    shown = _names([_entry(transcript, n) for n in numbers])
+    pieces = _pieces(transcript, *resolve(episode, transcript, args.msg_id))
     plugin = episode.plugin()
     # Whoever sees the host's requests knows what they hold; a compaction may have taken more out than was deleted.
     is_watched = episode.sighting() is not None or (plugin is not None and plugin.present is not None)
     stands = (
-        all(episode.stands_in_prompt(_entry(transcript, n).message) for n in numbers)
+        all(episode.stands_in_prompt(piece.entry.message) for piece in pieces)
         if is_watched
-        else not any(_entry(transcript, n).compacted for n in numbers)
+        else not any(piece.entry.compacted for piece in pieces)
     )
+    shown = _pieces_named(pieces)
+    hidden = [piece for piece in pieces if piece.is_hidden]
     if not hidden and not args.offset and stands:
         return Outcome(
             RestoreResult(status="not_deleted", restored=[], next_offset=None),
@@ -227,135 +225,118 @@ def restore_context(episode: Episode, args: RestoreArgs) -> Outcome:
         )
     if stands if is_watched else episode.physical() == "yes":
         if hidden:
-            episode.append([Recalled(hidden)])
-        restored = [
-            RestoredLine(
-                msg_id=_name(_entry(transcript, n)), tokens=_entry(transcript, n).message.tokens, content=""
-            )
-            for n in numbers
-        ]
+            episode.append([event for piece in hidden for event in piece.events(episode)])
         return Outcome(
-            RestoreResult(status="success", restored=restored, next_offset=None),
+            RestoreResult(
+                status="success", restored=[piece.line(episode, "") for piece in pieces], next_offset=None
+            ),
             f"Restored {shown} in its old place.",
             label="receipt of a restoration",
         )
+    return _printed(episode, pieces, args.offset, is_watched=is_watched)
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A message to bring back, or parts of one."""
+
+    entry: Entry
+    parts: tuple[int, ...] = ()
+
+    @property
+    def name(self) -> str:
+        name = name_of(self.entry)
+        return ", ".join(f"{name}.{part}" for part in self.parts) or name
+
+    @property
+    def is_hidden(self) -> bool:
+        if self.parts and not self.entry.forgotten:
+            return bool(set(self.parts) & set(self.entry.forgotten_parts))
+        return self.entry.forgotten or bool(self.entry.forgotten_parts)
+
+    def events(self, episode: Episode) -> list[Event]:
+        number = self.entry.message.number
+        if not self.parts:
+            return [Recalled((number,))]
+        return recalled_parts(self.entry, self.parts, episode.content(number))
+
+    def content(self, episode: Episode) -> str:
+        whole = episode.content(self.entry.message.number)
+        if not self.parts:
+            return whole
+        texts = split_parts(whole)
+        return "".join(texts[part - 1] for part in self.parts)
+
+    def line(self, episode: Episode, content: str) -> RestoredLine:
+        message = self.entry.message
+        tokens = count_tokens(self.content(episode)) if self.parts else message.tokens
+        return RestoredLine(msg_id=self.name, tokens=tokens, content=content)
+
+
+def _pieces_named(pieces: list[_Piece]) -> str:
+    whole = [piece.entry for piece in pieces if not piece.parts]
+    names = [names_of(whole)] if whole else []
+    return ", ".join([*names, *(piece.name for piece in pieces if piece.parts)])
+
+
+def _pieces(transcript: Transcript, entries: list[Entry], parts: list[tuple[int, int]]) -> list[_Piece]:
+    pieces = [_Piece(entry) for entry in entries]
+    whole = {entry.message.number for entry in entries}
+    for number in dict.fromkeys(number for number, _ in parts if number not in whole):
+        wanted = tuple(sorted({part for n, part in parts if n == number}))
+        pieces.append(_Piece(entry_at(transcript, number), wanted))
+    return pieces
+
+
+def _printed(episode: Episode, pieces: list[_Piece], offset: int, *, is_watched: bool) -> Outcome:
+    """The words themselves, where their old place is out of reach: as many as fit, from `offset` of the first."""
     lines: list[str] = []
-    restored = []
+    restored: list[RestoredLine] = []
+    printed: list[_Piece] = []
     next_offset = None
-    printed: list[int] = []
     repeated = 0
     room = episode.settings.result_bytes - 700
-    for place, number in enumerate(numbers):
-        content = episode.content(number)
-        begin = args.offset if place == 0 else 0
+    for place, piece in enumerate(pieces):
+        content = piece.content(episode)
+        begin = offset if place == 0 else 0
         if begin and begin >= len(content):
             raise Miscast(
-                f"offset is {begin:,}, but {_name(_entry(transcript, number))} has {len(content):,} characters.",
+                f"offset is {begin:,}, but {piece.name} has {len(content):,} characters.",
                 hint="Leave offset out to read from its start.",
                 slug="bad_argument",
             )
-        name = _name(_entry(transcript, number))
-        head = f"[{name}]" if len(numbers) > 1 else ""
+        head = f"[{piece.name}]" if len(pieces) > 1 else ""
         taken = cut_to_bytes(
             content[begin:], room - sum(len(line.encode()) + 1 for line in lines) - len(head)
         )
-        printed.append(number)
-        lines.append(f"{head}\n{content[begin : begin + taken]}" if head else content[begin : begin + taken])
-        if not is_watched and not _entry(transcript, number).compacted:
+        shown = content[begin : begin + taken]
+        printed.append(piece)
+        lines.append(f"{head}\n{shown}" if head else shown)
+        if not is_watched and not piece.entry.compacted:
             # it stands in our record in its old place: the copy must not count a second time (decision 0010)
-            repeated += count_tokens(content[begin : begin + taken])
-        restored.append(
-            RestoredLine(
-                msg_id=name,
-                tokens=_entry(transcript, number).message.tokens,
-                content=content[begin : begin + taken],
-            )
-        )
+            repeated += count_tokens(shown)
+        restored.append(piece.line(episode, shown))
         if begin + taken < len(content):
             next_offset = begin + taken
-            rest = [_entry(transcript, n) for n in numbers[place + 1 :]]
+            rest = _pieces_named(pieces[place + 1 :])
             lines.append(
                 f"[{len(content) - next_offset:,} more characters: "
-                f"restoreContext(msg_id='{name}', offset={next_offset})"
-                + (f"; then {_names(rest)}" if rest else "")
+                f"restoreContext(msg_id='{piece.name}', offset={next_offset})"
+                + (f"; then {rest}" if rest else "")
                 + "]"
             )
             break
-    if back := tuple(number for number in hidden if number in printed):
-        episode.append([Recalled(back)])
-    shown = _names([_entry(transcript, n) for n in printed])
+    if hidden := [piece for piece in printed if piece.is_hidden]:
+        episode.append([event for piece in hidden for event in piece.events(episode)])
+    names = _pieces_named(printed)
     return Outcome(
         RestoreResult(
-            status="success" if hidden else "not_deleted", restored=restored, next_offset=next_offset
+            status="success" if any(piece.is_hidden for piece in pieces) else "not_deleted",
+            restored=restored,
+            next_offset=next_offset,
         ),
         listing(lines),
-        facts=(f"{shown} restored",),
-        label=f"{shown} restored",
+        facts=(f"{names} restored",),
+        label=f"{names} restored",
         repeated_tokens=repeated,
     )
-
-
-def _name(entry: Entry) -> str:
-    """The handle a model knows it by."""
-    return entry.message.handle or f"m{entry.message.number}"
-
-
-def _names(entries: list[Entry]) -> str:
-    hosts = [_name(e) for e in entries if e.message.handle]
-    ours = [e.message.number for e in entries if not e.message.handle]
-    return ", ".join([*([handles(ours)] if ours else []), *hosts[:8]]) + (
-        f" and {len(hosts) - 8} more" if len(hosts) > 8 else ""
-    )
-
-
-def _entry(transcript: Transcript, number: int) -> Entry:
-    return transcript.entries[transcript.by_number[number]]
-
-
-def _resolve(
-    episode: Episode, transcript: Transcript, msg_id: str
-) -> tuple[list[Entry], list[tuple[int, int]]]:
-    """Entries and (message, part) pairs that a `msg_id` names. Raises NoSuchMessage with what there is."""
-    entries: dict[int, Entry] = {}
-    parts: list[tuple[int, int]] = []
-    hosts = {e.message.handle: e for e in transcript.entries if e.message.handle}
-    for ref in parse_message_ids(msg_id):
-        if ref.host is not None:
-            if ref.host not in hosts:
-                raise NoSuchMessage(
-                    f"There is no message {ref.host} in this episode.",
-                    hint="Handles beginning with h are given by the gateway; use the handles at the head of results.",
-                )
-            entry = hosts[ref.host]
-        elif (
-            ref.number in transcript.by_number and _entry(transcript, ref.number).message.handle is None
-        ):  # a host's result has a number in the ledger, too, which nobody was told
-            entry = _entry(transcript, ref.number)
-        elif ref.from_range:
-            continue
-        else:
-            raise NoSuchMessage(
-                f"There is no message {ref} in this episode.", hint=_what_there_is(transcript)
-            )
-        if ref.part is None:
-            entries[entry.message.number] = entry
-        else:
-            total = part_count(episode.content(entry.message.number))
-            if not 1 <= ref.part <= total:
-                raise NoSuchMessage(
-                    f"{_name(entry)} has {total} parts, not a part {ref.part}.",
-                    hint=f"Write {_name(entry)}.1 to {_name(entry)}.{total}.",
-                )
-            parts.append((entry.message.number, ref.part))
-    if not entries and not parts:
-        raise NoSuchMessage(
-            f"No message of this episode is in {msg_id[:60]!r}.", hint=_what_there_is(transcript)
-        )
-    return list(entries.values()), parts
-
-
-def _what_there_is(transcript: Transcript) -> str:
-    results = [e for e in transcript.entries if e.message.role == "tool" and not e.forgotten]
-    if not results:
-        return "There is nothing to delete yet."
-    return f"Results that can be deleted: {_names(results[-40:])}."

@@ -189,6 +189,7 @@ def _content(episode: Episode, message: Message) -> str:
 def _which(episode: Episode, under: str | None) -> _Which:
     """`readChunk`, `user`, `m10-20`, `window 2`, several parted by commas. Raises Miscast for what is none of them."""
     from pensieve_mcp.handles import parse_message_ids
+    from pensieve_mcp.spellbook.pointing import host_names
 
     which = _Which()
     entries = episode.transcript().entries
@@ -212,11 +213,12 @@ def _which(episode: Episode, under: str | None) -> _Which:
                     hint="For example readChunk, user, window 2 or m10-20.",
                     slug="bad_argument",
                 ) from wrong
-            handles = {e.message.handle: e.message.number for e in entries if e.message.handle}
+            hosts = host_names(entries)
             numbers = frozenset(
                 number
                 for ref in refs
-                if (number := handles.get(ref.host) if ref.host is not None else ref.number) is not None
+                for number in (hosts.find(ref.host) if ref.host is not None else (ref.number,))
+                if number is not None
             )
             which = replace(which, numbers=numbers | (which.numbers or frozenset()))
     return which

@@ -28,4 +28,4 @@ def read_request(raw: bytes, dialect: Dialect, earlier: Earlier | None = None) -
     Raises Unreadable.
     """
     reader = READERS[dialect]
-    return reader(raw, None) if earlier is None else earlier.read(raw, reader)
+    return reader(raw, None) if earlier is None else earlier.read(raw, dialect, reader)

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
 
-from pensieve_mcp.wire.conversation import Conversation, Item
+from pensieve_mcp.wire.conversation import Conversation, Dialect, Item, Reader
 from pensieve_mcp.wire.spans import Span, blank, decoded, skip, walk_elements, walk_members
 
 MOST_EARLIER = 24  # conversations at once; each keeps its last body
@@ -125,10 +124,10 @@ class Earlier:
         self._kept: OrderedDict[bytes, Conversation] = OrderedDict()
         self._lock = threading.Lock()
 
-    def read(self, raw: bytes, reader: Callable[[bytes, Conversation | None], Conversation]) -> Conversation:
+    def read(self, raw: bytes, dialect: Dialect, reader: Reader) -> Conversation:
         """Read a request with the help of the one that begins like it, and keep it for the next. Raises Unreadable."""
         with self._lock:
-            candidates = list(self._kept.items())
+            candidates = [(key, kept) for key, kept in self._kept.items() if kept.dialect == dialect]
         best: tuple[int, bytes, Conversation] | None = None
         for key, kept in reversed(candidates):
             common = _common_elements(raw, kept)

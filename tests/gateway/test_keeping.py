@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from talks import FACTS, Talk
+from talks import FACTS, Step, Talk
 
 from pensieve_mcp.budget import SeenCall, Sighting
 from pensieve_mcp.episode import Episode
 from pensieve_mcp.gateway.keeping import Keeper, Thread, thread_of
 from pensieve_mcp.gateway.rewrite import Report, rewrite
 from pensieve_mcp.gateway.timing import Policy
+from pensieve_mcp.ledger.hostnames import host_handle
+from pensieve_mcp.ledger.parts import split_parts
 from pensieve_mcp.spellbook.casting import CastResult, cast
 from pensieve_mcp.wire.calls import Call, arguments_digest
 from pensieve_mcp.wire.names import own_tool
@@ -126,6 +128,80 @@ def test_a_handle_of_another_conversation_is_unknown(workspace: Workspace, keepe
 
     refused = cast(other, "deleteContext", {"msg_id": handle})
     assert refused.is_error and refused.slug == "no_such_message"
+
+
+def test_two_subagents_results_with_one_short_name_are_told_apart(
+    workspace: Workspace, keeper: Keeper
+) -> None:
+    """Each conversation gave its own result the name; the server sees both in one episode."""
+    first: dict[str, str] = {}
+    calls = next(
+        (first[name], call_id)
+        for call_id in (f"toolu_{n}" for n in range(10_000))
+        for name in (host_handle(call_id),)
+        if first.setdefault(name, call_id) != call_id
+    )
+    talks = []
+    for call_id, words in zip(calls, ("left row\n" * 300, "right row\n" * 300), strict=True):
+        talk = Talk([Step(call_id, "Read", {"file_path": words[:5]}, words, host=True)])
+        handle = seen(keeper, talk).host_results[0].handle
+        talks.append(talk)
+    episode = episode_of(workspace)
+
+    refused = do(episode, talks[0], "deleteContext", msg_id=handle)
+    assert refused.is_error and refused.slug == "ambiguous_handle"
+    names = re.findall(r"h[0-9a-f]{5,}", refused.text)
+    assert len(names) == 2 and names[0] != names[1]
+    assert [seen(keeper, talk).stubbed for talk in talks] == [0, 0]
+
+    own = next(name for name in names if name == host_handle(calls[0], len(name) - 1))
+    deleted = do(episode, talks[0], "deleteContext", msg_id=own)
+    assert not deleted.is_error and [seen(keeper, talk).stubbed for talk in talks] == [1, 0]
+    states = {e.message.host_call_id: e.forgotten for e in episode.transcript().entries if e.message.handle}
+    assert states == {calls[0]: True, calls[1]: False}
+    restored = do(episode, talks[0], "restoreContext", msg_id=own)
+    assert not restored.is_error and seen(keeper, talks[0]).stubbed == 0
+
+
+def test_a_part_is_deleted_and_restored_by_server_and_gateway_alike(
+    workspace: Workspace, keeper: Keeper, tmp_path: Path
+) -> None:
+    (tmp_path / "archive" / "long.md").write_text(
+        "\n".join(f"Barrel {n} came ashore." for n in range(300)), encoding="utf-8"
+    )
+    workspace.build_now()
+    episode, talk = episode_of(workspace), Talk()
+    seen(keeper, talk)
+    found = do(episode, talk, "searchEngine", keyword="Barrel")
+    read = do(episode, talk, "readChunk", chunk_id=re.search(r"\bc(\d+)\b", found.text)[1])  # type: ignore[index]
+    number = int(re.match(r"m(\d+)", read.text)[1])  # type: ignore[index]
+    seen(keeper, talk)
+    call_id = talk.steps[-1].call_id
+
+    def standing() -> tuple[str, tuple[int, ...]]:
+        body, _ = rewrite(talk.body("chat"), "chat", FACTS, Policy("eager"))
+        words = next(m["content"] for m in json.loads(body)["messages"] if m.get("tool_call_id") == call_id)
+        transcript = episode.transcript()
+        return words, transcript.entries[transcript.by_number[number]].forgotten_parts
+
+    whole = read.text
+    parts = split_parts(whole)
+    assert len(parts) > 2
+    do(episode, talk, "deleteContext", msg_id=f"m{number}.2,m{number}.3")
+    words, gone = standing()
+    assert gone == (2, 3) and parts[1] not in words and parts[2] not in words and parts[0] in words
+    seen(keeper, talk)
+    back = do(episode, talk, "restoreContext", msg_id=f"m{number}.3")
+    assert f"Restored m{number}.3 in its old place." in back.text
+    words, gone = standing()
+    assert gone == (2,) and parts[1] not in words and parts[2] in words
+    do(episode, talk, "deleteContext", msg_id=f"m{number}")
+    seen(keeper, talk)
+    do(episode, talk, "restoreContext", msg_id=f"m{number}.1")
+    words, gone = standing()
+    assert gone == tuple(range(2, len(parts) + 1)) and words.startswith(parts[0]) and parts[2] not in words
+    do(episode, talk, "restoreContext", msg_id=f"m{number}")
+    assert standing() == (whole, ())
 
 
 def test_a_host_that_names_no_thread_to_the_server_is_found_by_our_messages(

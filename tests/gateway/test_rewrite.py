@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -12,8 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from talks import DIALECTS, FACTS, Step, Talk
 
+from pensieve_mcp.gateway.reading import part_borders
 from pensieve_mcp.gateway.rewrite import Lines, Report, rewrite
 from pensieve_mcp.gateway.timing import Policy
+from pensieve_mcp.ledger.hostnames import host_handle
 from pensieve_mcp.wire.conversation import Conversation
 from pensieve_mcp.wire.dialects import read_request
 from pensieve_mcp.wire.reading import Earlier
@@ -161,6 +164,40 @@ def test_a_part_of_a_result_can_be_forgotten(dialect: str) -> None:
 
 
 @dialects
+def test_one_part_is_restored_by_itself(dialect: str) -> None:
+    words = "\n".join(f"line {n} of the log, {n * 3} bar" for n in range(200))
+    talk = Talk()
+    number = talk.read(words)
+    talk.delete(f"m{number}.2, m{number}.3")
+    talk.restore(f"m{number}.2")
+    text = results(sent(talk.body(dialect), dialect)[0], dialect)["call_0000"]
+    whole = talk.steps[0].result
+    borders = part_borders(whole)
+
+    stub = f"[pensieve: m{number}.3 forgotten · restoreContext m{number}.3 brings it back]\n"
+    assert text.endswith(whole[: borders[2]] + stub + whole[borders[3] :])
+
+
+@dialects
+def test_of_a_message_forgotten_whole_one_part_comes_back(dialect: str) -> None:
+    words = "\n".join(f"line {n} of the log, {n * 3} bar" for n in range(200))
+    talk = Talk()
+    number = talk.read(words)
+    talk.delete(f"m{number}")
+    talk.restore(f"m{number}.2")
+    whole = talk.steps[0].result
+    text = results(sent(talk.body(dialect), dialect)[0], dialect)["call_0000"]
+    borders = part_borders(whole)
+
+    assert whole[borders[1] : borders[2]] in text
+    assert [part for part in range(1, len(borders)) if f"m{number}.{part} forgotten" in text] == [
+        part for part in range(1, len(borders)) if part != 2
+    ]
+    talk.restore(f"m{number}")
+    assert sent(talk.body(dialect), dialect)[0] == talk.body(dialect)
+
+
+@dialects
 def test_ranges_and_lists_name_several(dialect: str) -> None:
     talk = Talk()
     for number in range(4):
@@ -284,6 +321,53 @@ def test_a_hosts_result_can_be_forgotten_and_comes_back(dialect: str) -> None:
     talk.restore(host.handle)
     again, _ = sent(talk.body(dialect), dialect, handle_tokens=100)
     assert results(again, dialect)[call_id] == results(with_line, dialect)[call_id]
+
+
+@cache
+def alike() -> tuple[str, str]:
+    """Two call ids whose names begin with the same four digits."""
+    first: dict[str, str] = {}
+    for number in range(10_000):
+        other = first.setdefault(host_handle(f"call_{number:04}"), f"call_{number:04}")
+        if other != f"call_{number:04}":
+            return other, f"call_{number:04}"
+    raise AssertionError("no two")
+
+
+@dialects
+@pytest.mark.parametrize("cleared", [False, True])
+def test_two_results_with_the_same_digits_have_names_of_their_own_which_stay(
+    dialect: str, cleared: bool
+) -> None:
+    """`cleared`: the host empties the older one later, as hosts do, and the younger one keeps its longer name."""
+    talk = Talk()
+    for call_id, words in zip(alike(), ("FIRST " * 200, "SECOND " * 200), strict=True):
+        talk.steps.append(Step(call_id, "Read", {"file_path": "x"}, words, host=True))
+    _, report = sent(talk.body(dialect), dialect, handle_tokens=50)
+    short, long = (one.handle for one in report.host_results)
+    assert long.startswith(short) and len(long) == len(short) + 1
+    talk.delete(long)
+    if cleared:
+        talk.steps[0].result = "[cleared]"
+
+    now = results(sent(talk.body(dialect), dialect, handle_tokens=50)[0], dialect)
+    assert "SECOND" not in now[alike()[1]] and f"[pensieve: {long} forgotten" in now[alike()[1]]
+    assert ("FIRST" in now[alike()[0]]) is not cleared
+
+
+@dialects
+def test_a_short_name_that_two_results_share_deletes_neither(dialect: str) -> None:
+    """The server refuses it; should one say yes, nobody knows to which."""
+    talk = Talk()
+    for call_id in alike():
+        talk.steps.append(Step(call_id, "Read", {"file_path": "x"}, "WORDS " * 200, host=True))
+    talk.delete(host_handle(alike()[0]))
+    now = results(sent(talk.body(dialect), dialect, handle_tokens=50)[0], dialect)
+    assert all("WORDS" in now[call_id] for call_id in alike())
+
+    talk.delete(host_handle(alike()[0], 5))
+    now = results(sent(talk.body(dialect), dialect, handle_tokens=50)[0], dialect)
+    assert ["WORDS" in now[call_id] for call_id in alike()] == [False, True]
 
 
 def test_pictures_go_with_a_forgotten_result_and_a_caching_mark_stays() -> None:
@@ -460,18 +544,66 @@ def test_odd_but_valid_bodies_survive(dialect: str) -> None:
 @given(
     st.lists(st.tuples(STEPS, st.integers(0, 14)), min_size=1, max_size=4),
     st.sampled_from(DIALECTS),
+    st.sampled_from([None, 5]),
+    st.sampled_from(["eager", "batched", "threshold"]),
     st.data(),
 )
 def test_what_was_read_before_changes_no_answer(
-    talks: list[tuple[list[tuple[str, Any]], int]], dialect: str, data: st.DataObject
+    talks: list[tuple[list[tuple[str, Any]], int]],
+    dialect: str,
+    handle_tokens: int | None,
+    name: Any,
+    data: st.DataObject,
 ) -> None:
     """Conversations that begin alike, mixed, forked and cut: read with help they are the same as read alone."""
-    read_before = Earlier()
-    bodies = [told(steps, dialect, None).body(dialect, upto=upto) for steps, upto in talks]
+    read_before, lines = Earlier(), Lines()
+    policy = Policy(name, horizon=3, least_tokens=200)
+    bodies = [told(steps, dialect, handle_tokens).body(dialect, upto=upto) for steps, upto in talks]
     for body in data.draw(st.permutations(bodies * 2)):
         cut = data.draw(st.sampled_from([body, body, body[: len(body) // 2], body + b" "]))
-        helped = sent(cut, dialect, earlier=read_before)
-        assert helped == sent(cut, dialect)
+        helped = sent(cut, dialect, policy, handle_tokens=handle_tokens, lines=lines, earlier=read_before)
+        assert helped == sent(cut, dialect, policy, handle_tokens=handle_tokens)
+
+
+@dialects
+def test_a_long_conversation_goes_on_from_where_it_was(dialect: str) -> None:
+    """Request by request, with forks, a retry and another size of its tools; each as if it came alone."""
+    talk = Talk()
+    for chunk in range(30):
+        number = talk.read(f"TEXT{chunk} " * 90, chunk)
+        talk.host(f"HOST{chunk} " * 90, path=f"f{chunk}")
+        if chunk % 3 == 2:
+            talk.delete(f"m{number - 4}")
+        if chunk % 7 == 6:
+            talk.restore(f"m{number - 14}")
+    read_before, lines = Earlier(), Lines()
+    policy = Policy("batched", horizon=200)
+    turns = [*range(1, len(talk.steps) + 1), 40, 40, 12, 41, 70]
+    for turn, upto in enumerate(turns):
+        body = talk.body(dialect, upto=upto)
+        if turn % 5 == 4:
+            body = body.replace(b'"tools": [', b'"tools": [' + b" " * 4_000)
+        helped = sent(body, dialect, policy, handle_tokens=50, lines=lines, earlier=read_before)
+        assert helped == sent(body, dialect, policy, handle_tokens=50)
+    assert helped[1].stubbed > 4 and helped[1].decisions
+
+
+def test_results_of_one_size_and_one_call_id_in_two_conversations_keep_their_own_words() -> None:
+    """Call ids of small servers begin anew in each conversation; nothing of one may be taken for the other's."""
+    lines, read_before = Lines(), Earlier()
+    for words in ("first  " * 300, "second " * 300):
+        talk = Talk()
+        call_id = talk.host(words)
+        _, report = sent(talk.body("chat"), "chat", handle_tokens=50, lines=lines, earlier=read_before)
+        assert report.host_results[0].text == words and call_id == "call_0000"
+
+
+def test_the_same_bytes_are_read_anew_in_another_dialect() -> None:
+    talk = Talk()
+    talk.read(LONG)
+    body, read_before = talk.body("chat"), Earlier()
+    for dialect in ("chat", "anthropic", "chat"):
+        assert sent(body, dialect, earlier=read_before) == sent(body, dialect)
 
 
 def test_a_fork_before_the_deletion_still_has_the_text() -> None:

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pensieve_mcp.gateway.timing import Policy, Schedule, schedule
+from pensieve_mcp.gateway.timing import Policy, Timing
 
 SIZES = [100, 50, 10_000, 50, 100, 50, 5_000, 50, 100, 50, 100]
 REQUESTS = [1, 3, 5, 7, 9, 11]
 
 
-def planned(policy: Policy, forgotten: dict[int, set[int]], sizes: list[int] = SIZES) -> Schedule:
-    def at(place: int) -> Iterable[int]:
-        return forgotten.get(place, set())
+def planned(policy: Policy, forgotten: dict[int, set[int]], sizes: list[int] = SIZES) -> Timing:
+    return lived(policy, sizes, REQUESTS, lambda place: forgotten.get(place, set()))
 
-    return schedule(sizes, lambda item: 45, REQUESTS, at, policy)
+
+def lived(policy: Policy, sizes: list[int], requests: list[int], at: Callable[[int], set[int]]) -> Timing:
+    """The conversation up to its last request; `at(place)` stands forgotten in the one made there."""
+    timing = Timing(policy)
+    done = 0
+    for place in requests:
+        for size in sizes[done:place]:
+            timing.add(size)
+        done = place
+        timing.request(at(place))
+    return timing
 
 
 def test_what_pays_is_applied_and_what_does_not_waits() -> None:
@@ -65,9 +74,26 @@ def test_a_longer_conversation_keeps_the_decisions_of_a_shorter_one(
         return {item for item in doomed if item + 2 < place}
 
     policy = Policy(name, least_tokens=5_000)  # type: ignore[arg-type]
-    shorter = schedule(sizes, lambda item: 45, REQUESTS[:-1], at, policy)
-    longer = schedule(sizes, lambda item: 45, REQUESTS, at, policy)
+    shorter = lived(policy, sizes, REQUESTS[:-1], at)
+    longer = lived(policy, sizes, REQUESTS, at)
 
     assert longer.decisions[: len(shorter.decisions)] == shorter.decisions
     assert shorter.applied <= longer.applied
     assert longer.applied | longer.waiting == at(REQUESTS[-1])
+
+
+def test_a_copy_goes_its_own_way() -> None:
+    timing = planned(Policy("batched", horizon=0), {11: {1}})
+    copy = timing.copy()
+    copy.add(100)
+    copy.request({1, 2})
+
+    assert len(copy.decisions) == 2 and len(timing.decisions) == 1 and timing.waiting == {1}
+
+
+def test_an_old_deletion_that_does_not_pay_holds_up_no_young_one() -> None:
+    policy = Policy("batched", horizon=3)
+    both = planned(policy, {9: {1, 6}, 11: {1, 6}})
+
+    assert both.applied == {6} and both.waiting == {1}
+    assert (both.decisions[0].waiting, both.decisions[0].taken) == (2, 1)

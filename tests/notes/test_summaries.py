@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pensieve_mcp.ledger.events import Entry
 from pensieve_mcp.ledger.parts import split_parts
 from pensieve_mcp.ledger.stubs import stub
 
@@ -62,6 +63,28 @@ def test_a_part_is_forgotten_by_itself_and_comes_back(desk: Desk) -> None:
     entry = desk.episode.transcript().entries[desk.episode.transcript().by_number[number]]
     assert entry.forgotten_parts == () and desk.episode.content(number) == whole
     assert desk.cast("deleteContext", msg_id=f"{said}.99").is_error
+
+
+def test_of_several_forgotten_parts_one_comes_back_and_only_its_words_are_printed(desk: Desk) -> None:
+    said = say_log(desk)
+    number = int(said[1:])
+    parts = split_parts(desk.episode.content(number))
+
+    def entry() -> Entry:
+        transcript = desk.episode.transcript()
+        return transcript.entries[transcript.by_number[number]]
+
+    desk.cast("deleteContext", msg_id=f"{said}.2,{said}.3")
+    both = entry().part_tokens
+    back = desk.cast("restoreContext", msg_id=f"{said}.2").result["restored"]
+    assert [line["content"] for line in back] == [parts[1]] and back[0]["msg_id"] == f"{said}.2"
+    assert entry().forgotten_parts == (3,) and 0 < entry().part_tokens < both
+    assert desk.cast("restoreContext", msg_id=f"{said}.2").result["status"] == "not_deleted"
+
+    desk.cast("deleteContext", msg_id=said)
+    desk.cast("restoreContext", msg_id=f"{said}.1,{said}.4")
+    assert not entry().forgotten
+    assert entry().forgotten_parts == tuple(p for p in range(1, len(parts) + 1) if p not in (1, 4))
 
 
 def test_what_is_pinned_is_kept_in_a_folded_range(desk: Desk) -> None:
