@@ -148,18 +148,18 @@ def test_two_subagents_results_with_one_short_name_are_told_apart(
         talks.append(talk)
     episode = episode_of(workspace)
 
-    refused = do(episode, talks[0], "deleteContext", msg_id=handle)
+    refused = do(episode, talks[0], "deleteContext", past=keeper, msg_id=handle)
     assert refused.is_error and refused.slug == "ambiguous_handle"
     names = re.findall(r"h[0-9a-f]{5,}", refused.text)
     assert len(names) == 2 and names[0] != names[1]
     assert [seen(keeper, talk).stubbed for talk in talks] == [0, 0]
 
     own = next(name for name in names if name == host_handle(calls[0], len(name) - 1))
-    deleted = do(episode, talks[0], "deleteContext", msg_id=own)
+    deleted = do(episode, talks[0], "deleteContext", past=keeper, msg_id=own)
     assert not deleted.is_error and [seen(keeper, talk).stubbed for talk in talks] == [1, 0]
     states = {e.message.host_call_id: e.forgotten for e in episode.transcript().entries if e.message.handle}
     assert states == {calls[0]: True, calls[1]: False}
-    restored = do(episode, talks[0], "restoreContext", msg_id=own)
+    restored = do(episode, talks[0], "restoreContext", past=keeper, msg_id=own)
     assert not restored.is_error and seen(keeper, talks[0]).stubbed == 0
 
 
@@ -187,20 +187,20 @@ def test_a_part_is_deleted_and_restored_by_server_and_gateway_alike(
     whole = read.text
     parts = split_parts(whole)
     assert len(parts) > 2
-    do(episode, talk, "deleteContext", msg_id=f"m{number}.2,m{number}.3")
+    do(episode, talk, "deleteContext", past=keeper, msg_id=f"m{number}.2,m{number}.3")
     words, gone = standing()
     assert gone == (2, 3) and parts[1] not in words and parts[2] not in words and parts[0] in words
     seen(keeper, talk)
-    back = do(episode, talk, "restoreContext", msg_id=f"m{number}.3")
+    back = do(episode, talk, "restoreContext", past=keeper, msg_id=f"m{number}.3")
     assert f"Restored m{number}.3 in its old place." in back.text
     words, gone = standing()
     assert gone == (2,) and parts[1] not in words and parts[2] in words
-    do(episode, talk, "deleteContext", msg_id=f"m{number}")
+    do(episode, talk, "deleteContext", past=keeper, msg_id=f"m{number}")
     seen(keeper, talk)
-    do(episode, talk, "restoreContext", msg_id=f"m{number}.1")
+    do(episode, talk, "restoreContext", past=keeper, msg_id=f"m{number}.1")
     words, gone = standing()
     assert gone == tuple(range(2, len(parts) + 1)) and words.startswith(parts[0]) and parts[2] not in words
-    do(episode, talk, "restoreContext", msg_id=f"m{number}")
+    do(episode, talk, "restoreContext", past=keeper, msg_id=f"m{number}")
     assert standing() == (whole, ())
 
 
