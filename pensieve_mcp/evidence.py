@@ -27,6 +27,7 @@ from pensieve_mcp.errors import (
     StorageError,
 )
 from pensieve_mcp.notebook.types import HOLDING, Evidence, EvidenceKind, EvidenceState, Note
+from pensieve_mcp.redaction import Redacted, is_redacted, redact
 
 if TYPE_CHECKING:
     from pensieve_mcp.corpus.extract.pool import ExtractionPool
@@ -320,8 +321,7 @@ class Witness:
         if first:
             noted = (page.path, locator)
         moved = noted != (page.path, locator)
-        around = page.slice(span.start - AROUND_CHARS, span.end + AROUND_CHARS) if piece.quote else ""
-        before = min(AROUND_CHARS, span.start)
+        before, after = _around(page, span) if piece.quote else ("", "")
         return replace(
             piece,
             path=page.path,
@@ -332,8 +332,8 @@ class Witness:
             document_digest=page.digest,
             basis=page.basis,
             span=(span.start, span.end) if piece.quote else None,
-            prefix=around[:before] if piece.quote else "",
-            suffix=around[before + span.end - span.start :] if piece.quote else "",
+            prefix=before,
+            suffix=after,
             state="moved" if moved else "ok",
             detail=f"was {' '.join(filter(None, noted))}" if moved else "",
             noted_path=noted[0] if moved else "",
@@ -348,7 +348,7 @@ class Witness:
         near = piece.span[0] if piece.span is not None else 0
         low = max(0, near - 2 * WINDOW_CHARS)
         now = stands_now(
-            page.slice(low, near + len(piece.quote) + 2 * WINDOW_CHARS),
+            redact(page.slice(low, near + len(piece.quote) + 2 * WINDOW_CHARS)),
             piece.quote,
             near=near - low,
             prefix=piece.prefix,
@@ -520,7 +520,8 @@ class Witness:
         if known.quote:
             from pensieve_mcp.corpus.quotes import find_quote
 
-            if not find_quote(content, known.quote):
+            said = redact(content) if is_redacted(known.quote) else content
+            if not find_quote(said, known.quote):
                 return replace(known, state="unsupported", detail=f"{name} does not say so.")
             for chunk_id in stored.message.chunk_ids:
                 try:
@@ -774,15 +775,28 @@ def _in(page: Page, piece: Evidence, start: int, end: int, near: int | None) -> 
     from pensieve_mcp.corpus.quotes import choose, find_quote
 
     text = page.slice(start, end)
-    matches = find_quote(text, piece.quote)
+    cleaned = Redacted(text) if is_redacted(piece.quote) else None  # noted without its secret
+    shown = text if cleaned is None else cleaned.text
     found = choose(
-        text,
-        matches,
+        shown,
+        find_quote(shown, piece.quote),
         near=near - start if near is not None else None,
         prefix=piece.prefix,
         suffix=piece.suffix,
     )
-    return Span(start + found.span.start, start + found.span.end) if found is not None else None
+    if found is None:
+        return None
+    low, high = found.span.start, found.span.end
+    if cleaned is not None:
+        low, high = cleaned.original(low, high)
+    return Span(start + low, start + high)
+
+
+def _around(page: Page, span: Span) -> tuple[str, str]:
+    """What stands before and after; of a secret only its kind, also where it reaches further than that."""
+    low, high = max(0, span.start - NEAR_CHARS), span.end + NEAR_CHARS
+    before = redact(page.slice(low, span.start))[-AROUND_CHARS:]
+    return before, redact(page.slice(span.end, high))[:AROUND_CHARS]
 
 
 def _surely(page: Page, piece: Evidence, span: Span) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-VERSION = 1
+VERSION = 2
 """Grows with the table, so that a notebook can be gone through again."""
 
 
@@ -66,6 +66,36 @@ RULES: tuple[Rule, ...] = (
     _rule("hugging-face-token", rf"{_WORD}hf_[0-9A-Za-z]{{30,}}{_END}", "hf_"),
     _rule("telegram-token", rf"{_WORD}\d{{8,10}}:AA[0-9A-Za-z_-]{{33}}{_END}", ":AA"),
     _rule("azure-storage-key", r"AccountKey=(?P<secret>[A-Za-z0-9+/]{86}==)", "AccountKey="),
+    _rule("azure-client-secret", rf"{_WORD}[A-Za-z0-9_~.-]{{3}}[78]Q~[A-Za-z0-9_~.-]{{31,34}}{_END}", "7Q~", "8Q~"),
+    _rule("digitalocean-token", rf"{_WORD}do[opr]_v1_[a-f0-9]{{64}}{_END}", "dop_v1_", "doo_v1_", "dor_v1_"),
+    _rule("databricks-token", rf"{_WORD}dapi[a-f0-9]{{32}}(?:-\d)?{_END}", "dapi"),
+    _rule("docker-token", rf"{_WORD}dckr_(?:pat|oat)_[A-Za-z0-9_-]{{27,}}", "dckr_"),
+    _rule("discord-token", rf"{_WORD}[MNO][A-Za-z0-9_-]{{23,25}}\.[A-Za-z0-9_-]{{6}}\.[A-Za-z0-9_-]{{27,38}}{_END}", "."),
+    _rule("discord-webhook", r"https://(?:\w{1,16}\.)?discord(?:app)?\.com/api/webhooks/\d{17,20}/[A-Za-z0-9_-]{60,}",
+          "/api/webhooks/"),
+    _rule("atlassian-token", rf"{_WORD}ATATT3[A-Za-z0-9_=-]{{50,}}", "ATATT3"),
+    _rule("artifactory-token", rf"{_WORD}AKC[a-zA-Z0-9]{{60,}}", "AKC"),
+    _rule("mailchimp-key", rf"{_WORD}[0-9a-f]{{32}}-us\d{{1,2}}{_END}", "-us"),
+    _rule("mailgun-key", rf"{_WORD}key-[0-9a-f]{{32}}{_END}", "key-"),
+    _rule("square-token", rf"{_WORD}(?:sq0(?:atp|csp|idp)-[0-9A-Za-z_-]{{22,43}}|EAAA[A-Za-z0-9_-]{{60}}){_END}",
+          "sq0atp-", "sq0csp-", "sq0idp-", "EAAA"),
+    _rule("shopify-token", rf"{_WORD}shp(?:at|ca|pa|ss)_[a-fA-F0-9]{{32}}{_END}",
+          "shpat_", "shpca_", "shppa_", "shpss_"),
+    _rule("grafana-token", rf"{_WORD}gl(?:sa_[A-Za-z0-9]{{32}}_[a-f0-9]{{8}}|c_[A-Za-z0-9+/=]{{32,}})", "glsa_", "glc_"),
+    _rule("vault-token", rf"{_WORD}hv[sbr]\.[A-Za-z0-9_-]{{24,}}", "hvs.", "hvb.", "hvr."),
+    _rule("terraform-token", rf"{_WORD}[A-Za-z0-9]{{14}}\.atlasv1\.[A-Za-z0-9_-]{{60,}}", ".atlasv1."),
+    _rule("pulumi-token", rf"{_WORD}pul-[a-f0-9]{{40}}{_END}", "pul-"),
+    _rule("linear-key", rf"{_WORD}lin_(?:api|oauth)_[A-Za-z0-9]{{40,}}", "lin_api_", "lin_oauth_"),
+    _rule("notion-token", rf"{_WORD}(?:ntn_[A-Za-z0-9]{{40,}}|secret_[A-Za-z0-9]{{43}}{_END})", "ntn_", "secret_"),
+    _rule("postman-key", rf"{_WORD}PMAK-[a-f0-9]{{24}}-[a-f0-9]{{34}}{_END}", "PMAK-"),
+    _rule("new-relic-key", rf"{_WORD}NR(?:AK|JS|II|AL)-[A-Za-z0-9_-]{{19,}}", "NRAK-", "NRJS-", "NRII-", "NRAL-"),
+    _rule("sentry-token", rf"{_WORD}sntr(?:ys|yu)_[A-Za-z0-9+/=_-]{{40,}}", "sntrys_", "sntryu_"),
+    _rule("rubygems-key", rf"{_WORD}rubygems_[a-f0-9]{{48}}{_END}", "rubygems_"),
+    _rule("supabase-key", rf"{_WORD}sb(?:p_[a-f0-9]{{40}}|_secret_[A-Za-z0-9_-]{{20,}})", "sbp_", "sb_secret_"),
+    _rule("groq-key", rf"{_WORD}gsk_[A-Za-z0-9]{{48,}}", "gsk_"),
+    _rule("replicate-token", rf"{_WORD}r8_[A-Za-z0-9]{{37}}{_END}", "r8_"),
+    _rule("xai-key", rf"{_WORD}xai-[A-Za-z0-9]{{60,}}", "xai-"),
+    _rule("perplexity-key", rf"{_WORD}pplx-[A-Za-z0-9]{{40,}}", "pplx-"),
     _rule("age-key", rf"{_WORD}AGE-SECRET-KEY-1[0-9A-Z]{{58}}", "AGE-SECRET-KEY-"),
     _rule("json-web-token", rf"{_WORD}eyJ[A-Za-z0-9_-]{{8,}}\.eyJ[A-Za-z0-9_-]{{8,}}\.[A-Za-z0-9_-]{{8,}}", "eyJ"),
     _rule("password-in-url", r"[a-z][a-z0-9+.-]{1,20}://[^\s/:@'\"<>]{0,100}:(?P<secret>[^\s/@'\"<>]{1,200})@", "://"),
@@ -120,9 +150,52 @@ def find_secrets(text: str) -> list[Found]:
 
 def redact(text: str) -> str:
     """The text with each secret replaced by its kind. Doing it twice changes nothing."""
+    return _replaced(text, find_secrets(text))
+
+
+def is_redacted(text: str) -> bool:
+    """Whether something was taken out of this text, or it looks so."""
+    return "[redacted: " in text
+
+
+class Redacted:
+    """A text with its secrets taken out, and where its parts stand in the text as it is: what was noted without a
+    secret is found again in a document that holds it."""
+
+    def __init__(self, text: str) -> None:
+        found = find_secrets(text)
+        self.text = _replaced(text, found)
+        self._cuts: list[tuple[int, int, int]] = []  # start and end here, and how much further on the text is after
+        shift = 0
+        for one in found:
+            start = one.start - shift
+            end = start + len(_mark(one.name))
+            shift += one.end - one.start - (end - start)
+            self._cuts.append((start, end, shift))
+
+    def original(self, start: int, end: int) -> tuple[int, int]:
+        """Half-open place in the text as it is; a secret that is touched counts whole."""
+        return self._at(start, False), self._at(end, True)
+
+    def _at(self, place: int, is_end: bool) -> int:
+        shift = 0
+        for start, end, after in self._cuts:
+            if place < start or (is_end and place == start):
+                break
+            if place < end and not (is_end and place == start):
+                return end + after if is_end else start + shift
+            shift = after
+        return place + shift
+
+
+def _mark(name: str) -> str:
+    return f"[redacted: {name}]"
+
+
+def _replaced(text: str, found: list[Found]) -> str:
     parts: list[str] = []
     at = 0
-    for one in find_secrets(text):
-        parts += (text[at : one.start], f"[redacted: {one.name}]")
+    for one in found:
+        parts += (text[at : one.start], _mark(one.name))
         at = one.end
     return "".join(parts) + text[at:] if parts else text

@@ -441,10 +441,10 @@ class Notebook:
                 stored += 1
         return stored
 
-    @staticmethod
     def _store_states(
-        db: Database, key: str, revision: int, states: Sequence[Evidence], before: Sequence[Evidence]
+        self, db: Database, key: str, revision: int, states: Sequence[Evidence], before: Sequence[Evidence]
     ) -> None:
+        clean = self._redact or (lambda text: text)
         db.conn.executemany(
             "UPDATE note_evidence SET state = ?, detail = ?, verified_at = ?, locator = ?, chunk_id = ?, "
             "span_start = ?, span_end = ?, path = ?, document_digest = ?, prefix = ?, suffix = ?, "
@@ -453,7 +453,7 @@ class Notebook:
             [
                 (
                     piece.state,
-                    piece.detail,
+                    clean(piece.detail),
                     piece.verified,
                     piece.locator,
                     piece.chunk_id,
@@ -461,8 +461,8 @@ class Notebook:
                     None if piece.span is None else piece.span[1],
                     piece.path,
                     piece.document_digest,
-                    piece.prefix,
-                    piece.suffix,
+                    clean(piece.prefix),
+                    clean(piece.suffix),
                     piece.noted_path,
                     piece.noted_locator,
                     piece.basis,
@@ -490,7 +490,13 @@ class Notebook:
 
         checks.checked_content(note.content, note.key, self.limits)  # before a regex runs over 10 MB
         evidence = tuple(
-            replace(piece, quote=clean(piece.quote), prefix=clean(piece.prefix), suffix=clean(piece.suffix))
+            replace(
+                piece,
+                quote=clean(piece.quote),
+                prefix=clean(piece.prefix),
+                suffix=clean(piece.suffix),
+                detail=clean(piece.detail),
+            )
             for piece in checks.checked_evidence(note.evidence, self.limits)
         )
         prepared = replace(

@@ -16,6 +16,7 @@ FLOORS: dict[str, int] = {
     "tokens": 2,
     "settings": 2,
     "storage": 2,
+    "leases": 2,
     "fulltext": 2,
     "redaction": 2,
     "corpus": 3,
@@ -45,6 +46,7 @@ BASINS = {"corpus", "index", "notebook", "ledger"}
 DOORS = {"server", "statelm", "gateway"}
 
 ALLOWED: dict[tuple[str, str], str] = {
+    ("leases", "storage"): "A lease is a row of a database: storage's, in a file of its own.",
     ("workspace", "builder"): "The background build is another process; its file is started, not used.",
     ("workspace", "building"): "An opened workspace starts its builds, and building.py never imports it.",
     ("workspace", "episode"): "Workspace.episode() is where episodes come to life.",

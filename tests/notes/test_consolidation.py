@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-import pensieve_mcp.notebook.lease as leases
+from pensieve_mcp import leases
 from pensieve_mcp.consolidation import consolidate, gather_candidates
 from pensieve_mcp.errors import NoSuchNote, StorageError
 from pensieve_mcp.notebook.lease import MergerLeaseLost

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pensieve_mcp.redaction import find_secrets, redact
+from pensieve_mcp.redaction import Redacted, find_secrets, redact
 
 from .conftest import LEASE, RENT, Desk
 
+MARK = re.compile(r"\[redacted: [a-z0-9-]+\]")
 B64 = "Ab1" * 40
 # Put together here, so that no scanner takes this file for a leak.
 SECRETS = {
@@ -25,6 +28,27 @@ SECRETS = {
     "npm-token": "npm_" + B64[:36],
     "hugging-face-token": "hf_" + B64[:34],
     "telegram-token": "123456789:" + "AA" + B64[:33],
+    "azure-client-secret": "abc8Q~" + B64[:34],
+    "digitalocean-token": "dop" + "_v1_" + "0a1b2c3d" * 8,
+    "databricks-token": "dapi" + "0a1b2c3d" * 4,
+    "docker-token": "dckr" + "_pat_" + B64[:27],
+    "discord-token": "MTA" + B64[:21] + ".Gh1x2y." + B64[:38],
+    "atlassian-token": "ATATT3" + "x" + B64[:60],
+    "mailchimp-key": "0a1b2c3d" * 4 + "-us12",
+    "mailgun-key": "key-" + "0a1b2c3d" * 4,
+    "square-token": "sq0" + "atp-" + B64[:22],
+    "shopify-token": "shpat" + "_" + "0a1b2c3d" * 4,
+    "grafana-token": "glsa" + "_" + B64[:32] + "_0a1b2c3d",
+    "vault-token": "hvs." + B64[:24],
+    "linear-key": "lin" + "_api_" + B64[:40],
+    "notion-token": "ntn" + "_" + B64[:44],
+    "postman-key": "PMAK-" + "0a1b2c3d" * 3 + "-" + "0a1b2c3d" * 4 + "ab",
+    "new-relic-key": "NRAK-" + B64[:27],
+    "sentry-token": "sntrys" + "_" + B64[:50],
+    "rubygems-key": "rubygems" + "_" + "0a1b2c3d" * 6,
+    "supabase-key": "sbp" + "_" + "0a1b2c3d" * 5,
+    "groq-key": "gsk" + "_" + B64[:52],
+    "replicate-token": "r8" + "_" + B64[:37],
     "json-web-token": "eyJhbGciOiJIUzI1NiJ9" + ".eyJzdWIiOiIxMjM0In0." + B64[:20],
     "private-key": "-----BEGIN RSA " + "PRIVATE KEY-----\n" + B64 + "\n-----END RSA " + "PRIVATE KEY-----",
 }
@@ -67,6 +91,8 @@ def test_of_an_assignment_only_the_value_goes(text: str, kept: str, gone: str) -
         "The secret: honesty. The token economy grew.",
         "https://example.org:8080/path?x=1@2",
         "task-based approach, sk-learn and risk-averse",
+        "the key-value store in us-east-1, monkey-us2 and hvs.example",
+        "Monday. Mr. Nobody. www.example.org/a.b.c",
     ],
 )
 def test_ordinary_text_is_left_alone(text: str) -> None:
@@ -104,3 +130,44 @@ def test_secrets_do_not_reach_the_notebook(desk: Desk) -> None:
     raw = b"".join(path.read_bytes() for path in desk.workspace.state.glob("pensieve.db*"))
     assert secret.encode() not in raw
     assert desk.workspace.notebook.search(secret[:20]).total == 0
+
+
+@pytest.mark.parametrize("again", ["same file", "changed around it", "changed in it"])
+def test_a_quote_noted_without_its_secret_is_found_in_the_document_that_holds_it(desk: Desk, again: str) -> None:
+    """The document keeps its secret, the notebook does not; its evidence must not read `changed` for that."""
+    secret = SECRETS["github-token"]
+    line = f"The deploy token {secret} opens the mill door, and only that."
+    desk.write("ops.md", f"# Doors\n\n{line}\n")
+    desk.build()
+    desk.note("token", "c", {"path": "docs/ops.md", "quote": line})
+    if again == "changed around it":
+        desk.write("ops.md", f"# Doors\n\nA word before. Key: {secret}\n\n{line} And a word after.\n")
+    elif again == "changed in it":
+        desk.write("ops.md", f"# Doors\n\n{line.replace('mill', 'barn')}\n")
+    desk.build()
+    piece = desk.piece("token")
+
+    assert piece["state"] == ("changed" if again == "changed in it" else "ok" if again == "same file" else "moved")
+    assert "[redacted: github-token]" in piece["quote"]
+    stored = desk.stored("token").evidence[0]
+    assert secret[:12] not in f"{stored.prefix}{stored.suffix}{stored.detail}"
+    raw = b"".join(path.read_bytes() for path in desk.workspace.state.glob("pensieve.db*"))
+    assert secret.encode() not in raw
+
+
+@given(
+    st.lists(st.sampled_from([*SECRETS.values(), "The rent is forty-two.", " ", "\n", "é", "hvs."]), max_size=8)
+)
+def test_places_in_a_cleaned_text_lead_to_the_same_words_in_the_text_as_it_is(parts: list[str]) -> None:
+    text = " ".join(parts)
+    cleaned = Redacted(text)
+    assert cleaned.text == redact(text)
+    inside = {i for mark in MARK.finditer(cleaned.text) for i in range(*mark.span())}
+    for place, sign in enumerate(cleaned.text):
+        low, high = cleaned.original(place, place + 1)
+        assert 0 <= low <= high <= len(text)
+        assert place in inside or text[low:high] == sign
+    for mark in MARK.finditer(cleaned.text):
+        low, high = cleaned.original(mark.start() + 3, mark.start() + 5)
+        assert redact(text[low:high]) == mark[0], "a secret that is touched counts whole"
+    assert cleaned.original(0, len(cleaned.text)) == (0, len(text))
