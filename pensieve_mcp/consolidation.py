@@ -133,7 +133,7 @@ def result_of(workspace: Workspace, record: EpisodeRecord) -> dict[str, object] 
 def propose(workspace: Workspace, candidates: Iterable[tuple[str, str, str]] = ()) -> list[Proposal]:
     """What a merger would change now, by rule. Each note is in one proposal at most."""
     notebook = workspace.notebook
-    notes = [note for note in notebook.all_notes() if note.contests is None]
+    notes = [note for note in notebook.all_notes(private=False) if note.contests is None]
     taken: set[str] = set()
     proposals: list[Proposal] = []
     for group in _groups(notes):

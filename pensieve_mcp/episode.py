@@ -374,19 +374,11 @@ class Episode:
     # -- citing --------------------------------------------------------------------------------------------
 
     def check_citation(self, citation: str) -> Citation:
-        """What a citation points at, and its state: a chunk handle, a note's key or a path."""
+        """What a citation points at, and its state: a chunk handle or a path. Notes and messages are `finish`'s."""
         text = citation.strip()
         if match := _CHUNK_HANDLE.match(text):
             return self._cite_chunk(int(match[1]))
-        try:
-            note = self.workspace.notebook.read(text)
-        except Miscast:  # no such note, or no key at all: perhaps a path
-            return self._cite_path(text)
-        rests_on = next(iter(note.evidence), None)
-        if rests_on is None:
-            return Citation("", "", None, "unsupported")
-        worst = next((e.state for e in note.evidence if e.state != "ok"), "ok")
-        return Citation(rests_on.path, rests_on.locator, rests_on.chunk_id, worst)
+        return self._cite_path(text)
 
     def _cite_chunk(self, chunk_id: int) -> Citation:
         corpus = self.workspace.corpus

@@ -9,11 +9,16 @@ analysis; this one serves what must be findable in the transaction that writes i
 
 from __future__ import annotations
 
+import json
+import math
 import re
 import unicodedata
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+if TYPE_CHECKING:
+    from pensieve_mcp.storage import Database
 
 SHADOW_VERSION = 1
 """Part of what a contentless table was filled with: another rule means filling it anew."""
@@ -24,6 +29,14 @@ MAX_TERMS = 48  # a query of 100,000 characters is answered by its first terms
 
 Found = Literal["all", "any", "prefix"]
 """How a hit matched: all terms, any of them, or their beginnings."""
+
+# Words that ask rather than tell; a question of several words is ranked by the others.
+_STOP_WORDS = (
+    "a an and are as at be been being but by can could did do does for from had has have he her him his how i if in "
+    "into is it its may me might my no not of on or our she should such than that the their them then there these "
+    "they this those to us was we were what when where which who whom whose why will with would you your"
+)
+STOP_WORDS = frozenset(_STOP_WORDS.split())
 
 # Scripts written without spaces between words, and Korean, whose words carry endings.
 _UNSPACED = (
@@ -111,8 +124,9 @@ def match_expressions(query: str) -> list[tuple[Found, str]]:
     if not phrases:
         return []
     words = list(dict.fromkeys(word for phrase in phrases for word in phrase))[:MAX_TERMS]
+    words = [word for word in words if word not in STOP_WORDS] or words
     expressions: list[tuple[Found, str]] = [("all", " AND ".join(_quote(list(phrase)) for phrase in phrases))]
-    if len(words) > 1:
+    if len(words) > 1 or len(phrases) > 1:
         expressions.append(("any", " OR ".join(_quote([word]) for word in words)))
     prefixes = [word for word in words if len(word) >= 3]
     if prefixes:
@@ -134,3 +148,187 @@ def snippet(text: str, query: str, *, width_chars: int = 180) -> str:
     start = max(0, place - width_chars // 3)
     cut = " ".join(text[start : start + width_chars].split())
     return f"{'…' if start else ''}{cut}{'…' if start + width_chars < len(text) else ''}"
+
+
+# --- ranking ------------------------------------------------------------------------------------------------
+
+BM25_CEILING = 2.2  # k1 + 1 with FTS5's k1 = 1.2: the most one word can give, times its idf
+# Weights of BM25 over its bound beside a cosine, chosen on half of the questions of benchmarks/recollection.py, which
+# share few words with what they ask for; where one row holds all words of a question, words are trusted more.
+WORDS_WEIGHT, TRUE_WORDS_WEIGHT, ALL_WORDS_WEIGHT = 0.35, 0.3, 0.5
+TRUE_COSINE = 0.2  # of the second look: 93 % of the right answers lie above, 8 % of the others
+NEAR_COSINE = 0.1  # what means less alike is found by words only; right answers begin there
+LOOKED_TWICE = 20  # best rows that are compared once more, as far as the time goes
+COUNTED_WORDS = 12  # whose frequencies are looked up for the bound
+
+
+class Nearness(Protocol):
+    """How near one question is in meaning to what is stored, by row: a port, since vectors lie elsewhere."""
+
+    weight: float
+    """0 to 1: how far the encoder knows the script and language of the question."""
+
+    def best(self, count: int) -> Mapping[int, float]:
+        """The nearest rows with their cosines."""
+        ...
+
+    def of(self, rows: Sequence[int]) -> Mapping[int, float]:
+        """Cosines of these rows, those that are known."""
+        ...
+
+    def closer(self, texts: Mapping[int, str]) -> Mapping[int, float]:
+        """Truer cosines of these rows' texts, in the order given, as far as the time goes; none without a model."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """Rows with their scores, higher is better; `total` counts all that match."""
+
+    scores: dict[int, float]
+    total: int
+    found: Found
+    words: dict[int, float] = field(
+        default_factory=dict
+    )  # of each, BM25 over its bound; empty without meaning
+
+    def looked_twice(self, near: Nearness | None, text: Callable[[int], str | None]) -> Ranked:
+        """The best rows scored once more by truer vectors of their texts; they stand before the rest."""
+        if near is None or near.weight < 1.0:
+            return self
+        head = sorted(self.scores, key=lambda row: (-self.scores[row], row))[:LOOKED_TWICE]
+        truer = near.closer({row: shown for row in head if (shown := text(row))})
+        if not truer:
+            return self
+        weight = 0.0 if not self.words else ALL_WORDS_WEIGHT if self.found == "all" else TRUE_WORDS_WEIGHT
+        worded = {row for row, share in self.words.items() if share > 0.0}
+        scores = {
+            row: weight * self.words.get(row, 0.0) + (1 - weight) * cosine
+            for row, cosine in truer.items()
+            if row in worded or cosine >= TRUE_COSINE
+        }
+        least = min(scores.values(), default=0.0)
+        rest = {
+            row: min(score, least) for row, score in self.scores.items() if row in worded and row not in truer
+        }
+        scores |= rest
+        return replace(self, scores=scores, total=self.total - len(self.scores) + len(scores))
+
+
+def rank(
+    db: Database,
+    query: str,
+    *,
+    table: str,
+    weights: Sequence[float],
+    source: str,
+    where: str,
+    values: Sequence[Any],
+    bare: str,
+    limit: int,
+    near: Nearness | None = None,
+    words: bool = True,
+) -> Ranked:
+    """Rows of an FTS5 table for a question: all words first, then any, then beginnings; with `near` by meaning too.
+
+    `source` and `where` (with `values`) say which rows are looked at; `bare` is the same without the full text, up to
+    the name of the row's id. BM25 is divided by the most it could be and the cosine added, each with its weight, so a
+    weak keyword match gives way by itself. Never raises for what the query says.
+    """
+    found, total, lexical = (
+        _by_words(db, query, table, weights, source, where, values, limit, near) if words else ("all", 0, {})
+    )
+    if near is None:
+        return Ranked(lexical, total, found)
+    close = {row: cosine for row, cosine in near.best(limit).items() if cosine >= NEAR_COSINE}
+    known = _known(db, bare, values, [row for row in close if row not in lexical])
+    cosines = {row: cosine for row, cosine in close.items() if row in lexical or row in known}
+    cosines |= near.of([row for row in lexical if row not in cosines])
+    if not words:
+        return Ranked(cosines, len(cosines), "any")
+    bound = _bound(db, query, table)
+    # What means alike is scored by those of its words that are asked for, too.
+    partly = (
+        _scores(db, _any(query), table, weights, source, where, values, limit)
+        if known and not lexical.keys() >= known
+        else {}
+    )
+    share = (1.0 - (ALL_WORDS_WEIGHT if total and found == "all" else WORDS_WEIGHT)) * near.weight
+    asked = {
+        row: min(1.0, max(lexical.get(row, 0.0), partly.get(row, 0.0)) / bound)
+        for row in {*lexical, *cosines}
+    }
+    scores = {row: (1.0 - share) * word + share * cosines.get(row, 0.0) for row, word in asked.items()}
+    best = sorted(scores, key=lambda row: (-scores[row], row))[:limit]
+    return Ranked(
+        {row: scores[row] for row in best},
+        total + len(known - lexical.keys()),
+        found if total else "any",
+        {row: asked[row] for row in best},
+    )
+
+
+def _by_words(
+    db: Database,
+    query: str,
+    table: str,
+    weights: Sequence[float],
+    source: str,
+    where: str,
+    values: Sequence[Any],
+    limit: int,
+    near: Nearness | None,
+) -> tuple[Found, int, dict[int, float]]:
+    for found, expression in match_expressions(query):
+        sql = f"SELECT count(*) {source} WHERE {where} AND {table} MATCH ?"
+        total = int(db.conn.execute(sql, (*values, expression)).fetchone()[0])
+        if total:
+            return found, total, _scores(db, expression, table, weights, source, where, values, limit)
+    return "all", 0, {}
+
+
+def _scores(
+    db: Database,
+    expression: str,
+    table: str,
+    weights: Sequence[float],
+    source: str,
+    where: str,
+    values: Sequence[Any],
+    limit: int,
+) -> dict[int, float]:
+    if not expression:
+        return {}
+    columns = ", ".join(map(str, weights))
+    rows = db.conn.execute(
+        f"SELECT {table}.rowid, bm25({table}, {columns}) {source} WHERE {where} AND {table} MATCH ? "
+        f"ORDER BY 2, {table}.rowid DESC LIMIT ?",
+        (*values, expression, limit),
+    )
+    return {int(row[0]): -float(row[1]) for row in rows}
+
+
+def _any(query: str) -> str:
+    return next((expression for found, expression in match_expressions(query) if found != "all"), "")
+
+
+def _known(db: Database, bare: str, values: Sequence[Any], rows: Sequence[int]) -> set[int]:
+    """Those of these rows that are looked at."""
+    if not rows:
+        return set()
+    name = bare.rsplit(" ", 1)[1]
+    sql = f"SELECT {name} {bare} IN (SELECT value FROM json_each(?))"
+    return {int(row[0]) for row in db.conn.execute(sql, (*values, json.dumps(list(rows))))}
+
+
+def _bound(db: Database, query: str, table: str) -> float:
+    """The most BM25 that a row could reach."""
+    size = int(db.conn.execute(f"SELECT count(*) FROM {table}_docsize").fetchone()[0])
+    terms = dict.fromkeys(word for term in _terms(query) for word in term)
+    words = [word for word in terms if word not in STOP_WORDS] or list(terms)
+    ideal = 0.0
+    for word in words[:COUNTED_WORDS]:
+        sql = f"SELECT count(*) FROM {table} WHERE {table} MATCH ?"
+        holding = int(db.conn.execute(sql, (_quote([word]),)).fetchone()[0])
+        ideal += max(1e-6, math.log((size - holding + 0.5) / (holding + 0.5)))
+    return max(BM25_CEILING * ideal, 1e-6)

@@ -56,7 +56,14 @@ class RowLease:
     ) -> Self | None:
         """The lease with these values in its other columns, or None while another living process has it."""
         name = owner or f"{socket.gethostname()}:{os.getpid()}"
-        row = {"one": 1, "token": secrets.token_hex(16), "owner": name, "fence": 1, "beat": time.time(), **more}
+        row = {
+            "one": 1,
+            "token": secrets.token_hex(16),
+            "owner": name,
+            "fence": 1,
+            "beat": time.time(),
+            **more,
+        }
         stale = cls.STALE_SECONDS if stale_seconds is None else stale_seconds
         with connections.writing() as db:
             held = db.conn.execute(f"SELECT owner, fence, beat FROM {cls.TABLE}").fetchone()

@@ -70,7 +70,8 @@ RULES: tuple[Rule, ...] = (
     _rule("digitalocean-token", rf"{_WORD}do[opr]_v1_[a-f0-9]{{64}}{_END}", "dop_v1_", "doo_v1_", "dor_v1_"),
     _rule("databricks-token", rf"{_WORD}dapi[a-f0-9]{{32}}(?:-\d)?{_END}", "dapi"),
     _rule("docker-token", rf"{_WORD}dckr_(?:pat|oat)_[A-Za-z0-9_-]{{27,}}", "dckr_"),
-    _rule("discord-token", rf"{_WORD}[MNO][A-Za-z0-9_-]{{23,25}}\.[A-Za-z0-9_-]{{6}}\.[A-Za-z0-9_-]{{27,38}}{_END}", "."),
+    _rule("discord-token",
+          rf"{_WORD}[MNO][A-Za-z0-9_-]{{23,25}}\.[A-Za-z0-9_-]{{6}}\.[A-Za-z0-9_-]{{27,38}}{_END}", "."),
     _rule("discord-webhook", r"https://(?:\w{1,16}\.)?discord(?:app)?\.com/api/webhooks/\d{17,20}/[A-Za-z0-9_-]{60,}",
           "/api/webhooks/"),
     _rule("atlassian-token", rf"{_WORD}ATATT3[A-Za-z0-9_=-]{{50,}}", "ATATT3"),
@@ -81,7 +82,9 @@ RULES: tuple[Rule, ...] = (
           "sq0atp-", "sq0csp-", "sq0idp-", "EAAA"),
     _rule("shopify-token", rf"{_WORD}shp(?:at|ca|pa|ss)_[a-fA-F0-9]{{32}}{_END}",
           "shpat_", "shpca_", "shppa_", "shpss_"),
-    _rule("grafana-token", rf"{_WORD}gl(?:sa_[A-Za-z0-9]{{32}}_[a-f0-9]{{8}}|c_[A-Za-z0-9+/=]{{32,}})", "glsa_", "glc_"),
+    _rule("grafana-token",
+          rf"{_WORD}gl(?:sa_[A-Za-z0-9]{{32}}_[a-f0-9]{{8}}|c_[A-Za-z0-9+/=]{{32,}})",
+          "glsa_", "glc_"),
     _rule("vault-token", rf"{_WORD}hv[sbr]\.[A-Za-z0-9_-]{{24,}}", "hvs.", "hvb.", "hvr."),
     _rule("terraform-token", rf"{_WORD}[A-Za-z0-9]{{14}}\.atlasv1\.[A-Za-z0-9_-]{{60,}}", ".atlasv1."),
     _rule("pulumi-token", rf"{_WORD}pul-[a-f0-9]{{40}}{_END}", "pul-"),
@@ -165,7 +168,9 @@ class Redacted:
     def __init__(self, text: str) -> None:
         found = find_secrets(text)
         self.text = _replaced(text, found)
-        self._cuts: list[tuple[int, int, int]] = []  # start and end here, and how much further on the text is after
+        self._cuts: list[
+            tuple[int, int, int]
+        ] = []  # start and end here, and how much further on the text is after
         shift = 0
         for one in found:
             start = one.start - shift

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from pensieve_mcp.index.types import Mode
     from pensieve_mcp.ledger.store import Ledger
     from pensieve_mcp.notebook.store import Notebook
+    from pensieve_mcp.recollection import Recollection
     from pensieve_mcp.storage import Connections
 
 log = logging.getLogger(__name__)
@@ -193,7 +194,7 @@ class Workspace:
         """Close what was opened and end the background build of this process."""
         with self._lock:
             opened, self._open = self._open, {}
-        for name in ("build", "index", "corpus", "ledger", "notebook", "blobs", "precious"):
+        for name in ("build", "recollection", "index", "corpus", "ledger", "notebook", "blobs", "precious"):
             if (thing := opened.get(name)) is not None and hasattr(thing, "close"):
                 thing.close()
 
@@ -262,6 +263,22 @@ class Workspace:
             return Notebook(self.connections, redact=redact)
 
         return cast("Notebook", self._once("notebook", make))
+
+    @property
+    def recollection(self) -> Recollection:
+        """Notes and earlier messages by meaning. Derived: the folder `recollection` may be deleted."""
+
+        def make() -> Recollection:
+            from pensieve_mcp.recollection import Recollection
+
+            return Recollection(
+                self.state / "recollection",
+                self.notebook,
+                self.ledger,
+                second_look=self.settings.second_stage,
+            )
+
+        return cast("Recollection", self._once("recollection", make))
 
     @property
     def corpus(self) -> CorpusStore:

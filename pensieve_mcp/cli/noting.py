@@ -60,12 +60,16 @@ def filter_options(function: Callable[..., None]) -> Callable[..., None]:
 
 @note.command("list")
 @click.option("--prefix", default="", help="Only keys that begin so.")
+@click.option(
+    "--all", "private", is_flag=True, help="Scratch notes of questions asked with pensieve ask, too."
+)
 @filter_options
 @json_option
 @command_options
 def list_(
     shell: Shell,
     prefix: str,
+    private: bool,
     states: tuple[str, ...],
     statuses: tuple[str, ...],
     under: str | None,
@@ -73,7 +77,7 @@ def list_(
 ) -> None:
     """Keys and summaries of all notes."""
     with shell.open() as workspace:
-        chosen = notes.only(workspace, states, statuses, under)
+        chosen = dataclasses.replace(notes.only(workspace, states, statuses, under), private=private)
         lines: list[NoteLine] = []
         cursor: str | None = None
         while True:

@@ -3,12 +3,13 @@ not."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pensieve_mcp.errors import StorageError
-from pensieve_mcp.fulltext import Found, Shadow, match_expressions, shadow, snippet
+from pensieve_mcp.fulltext import Found, Nearness, Shadow, rank, shadow, snippet
 from pensieve_mcp.ledger.blobs import Blobs
 from pensieve_mcp.ledger.events import Message
 from pensieve_mcp.ledger.schema import MESSAGE_COLUMNS, message_from
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from pensieve_mcp.storage import Database
 
 MAX_LIMIT = 1_000
+COLUMN_WEIGHTS = (1.0, 0.3, 2.0)  # of body, parts, label
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,33 +67,63 @@ def search(
     role: str | None,
     tool: str | None,
     limit: int,
+    near: Nearness | None = None,
+    words: bool = True,
 ) -> HistoryAnswer:
-    """All terms first, then any, then beginnings of words. Never raises for what the query says."""
-    limit = min(max(0, limit), MAX_LIMIT)
-    condition = (
-        "messages_text MATCH ?1 AND (?2 IS NULL OR m.episode_id = ?2) AND (?3 IS NULL OR m.role = ?3) "
-        "AND (?4 IS NULL OR m.tool = ?4)"
-    )
-    source = "FROM messages_text JOIN messages m ON m.number = messages_text.rowid"
-    for found, expression in match_expressions(query):
-        values = (expression, episode_id, _plain(role), _plain(tool))
-        with connections.reading() as db:
-            total = int(db.conn.execute(f"SELECT count(*) {source} WHERE {condition}", values).fetchone()[0])
-            rows = db.conn.execute(
-                f"SELECT {MESSAGE_COLUMNS}, m.episode_id, m.content_state, "
-                f"bm25(messages_text, 1.0, 0.3, 2.0) {source} WHERE {condition} "
-                "ORDER BY 16, m.number DESC LIMIT ?5",
-                (*values, limit),
-            ).fetchall()
-        if total:
-            return HistoryAnswer(tuple(_hit(blobs, row, query) for row in rows), total, found)
-    return HistoryAnswer((), 0, "all")
+    """All terms first, then any, then beginnings of words; with `near` by meaning as well, without `words` by meaning
+    alone. Never raises for what the query says."""
+    where = "(? IS NULL OR m.episode_id = ?) AND (? IS NULL OR m.role = ?) AND (? IS NULL OR m.tool = ?)"
+    role, tool = _plain(role), _plain(tool)
+    with connections.reading() as db:
+        ranked = rank(
+            db,
+            query,
+            table="messages_text",
+            weights=COLUMN_WEIGHTS,
+            source="FROM messages_text JOIN messages m ON m.number = messages_text.rowid",
+            where=where,
+            values=(episode_id, episode_id, role, role, tool, tool),
+            bare=f"FROM messages m WHERE {where} AND m.shadow > 0 AND m.number",
+            limit=min(max(0, limit), MAX_LIMIT),
+            near=near,
+            words=words,
+        )
+        rows = {
+            int(row[0]): row
+            for row in db.conn.execute(
+                f"SELECT {MESSAGE_COLUMNS}, m.episode_id, m.content_state FROM messages m "
+                "WHERE m.number IN (SELECT value FROM json_each(?))",
+                (json.dumps(list(ranked.scores)),),
+            )
+        }
+
+    def text(number: int) -> str | None:
+        row = rows[number]
+        kept = _text(blobs, message_from(row)) if row[14] == "kept" else None
+        return kept and f"{row[5]}\n{kept}"
+
+    ranked = ranked.looked_twice(near, text)
+    order = sorted(rows, key=lambda number: (-ranked.scores[number], -number))
+    hits = tuple(_hit(blobs, rows[number], query, ranked.scores[number]) for number in order)
+    return HistoryAnswer(hits, ranked.total, ranked.found)
 
 
-def _hit(blobs: Blobs, row: Sequence[Any], query: str) -> HistoryHit:
+def _hit(blobs: Blobs, row: Sequence[Any], query: str, score: float) -> HistoryHit:
     message = message_from(row)
     text = _text(blobs, message) if row[14] == "kept" else None
-    return HistoryHit(message, row[13], -float(row[15]), snippet(text or message.label, query))
+    return HistoryHit(message, row[13], score, snippet(text or message.label, query))
+
+
+def said_since(db: Database, event_id: int, limit: int) -> list[tuple[int, int, int, str, bytes | None]]:
+    """(event, message, episode, label, digest of a content that is kept) of what was said after an event, in the order
+    in which it was recorded."""
+    rows = db.conn.execute(
+        "SELECT e.id, m.number, m.episode_id, m.label, CASE m.content_state WHEN 'kept' THEN m.digest END "
+        "FROM events e JOIN messages m ON m.number = CAST(e.body AS INTEGER) "
+        "WHERE e.id > ? AND e.kind = 'said' AND m.shadow > 0 ORDER BY e.id LIMIT ?",
+        (event_id, limit),
+    )
+    return [(row[0], row[1], row[2], row[3], None if row[4] is None else bytes(row[4])) for row in rows]
 
 
 def _plain(text: str | None) -> str | None:

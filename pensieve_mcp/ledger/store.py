@@ -39,6 +39,7 @@ from pensieve_mcp.ledger.schema import (
 from pensieve_mcp.storage import Connections
 
 if TYPE_CHECKING:
+    from pensieve_mcp.fulltext import Nearness
     from pensieve_mcp.storage import Database
 
 __all__ = ["BASIN", "EpisodeRecord", "Happened", "Ledger", "StoredMessage", "host_handle"]
@@ -443,12 +444,47 @@ class Ledger:
         role: str | None = None,
         tool: str | None = None,
         limit: int = 20,
+        near: Nearness | None = None,
+        words: bool = True,
     ) -> search.HistoryAnswer:
-        """Messages whose text or label matches, best first, forgotten ones as well. Any string is
-        answered."""
+        """Messages whose text or label matches, best first, forgotten ones as well; with `near` those that mean alike,
+        too, without `words` these alone. Any string is answered."""
         return search.search(
-            self._connections, self._blobs, query, episode_id=episode_id, role=role, tool=tool, limit=limit
+            self._connections,
+            self._blobs,
+            query,
+            episode_id=episode_id,
+            role=role,
+            tool=tool,
+            limit=limit,
+            near=near,
+            words=words,
         )
+
+    def said_since(self, event_id: int, limit: int) -> list[tuple[int, int, int, str]]:
+        """(event, message, episode, label and text) of messages with a text, in the order in which they were recorded,
+        after an event: for whoever compares meanings. A text that cannot be had is left out, its label stays."""
+        with self._connections.reading() as db:
+            rows = search.said_since(db, event_id, limit)
+        return [(row[0], row[1], row[2], f"{row[3]}\n{self._text(row[4])}") for row in rows]
+
+    def _text(self, digest: bytes | None) -> str:
+        try:
+            return (self._blobs.get(digest) if digest is not None else None) or ""
+        except StorageError as damaged:
+            log.warning("%s", damaged.message)
+            return ""
+
+    def last_event(self) -> int:
+        """Number of the last event of any conversation; 0 before the first. Cheap."""
+        with self._connections.reading() as db:
+            return int(db.conn.execute("SELECT coalesce(max(id), 0) FROM events").fetchone()[0])
+
+    def birth(self) -> str:
+        """What tells this ledger from another that took its place: the first conversation's handle."""
+        with self._connections.reading() as db:
+            row = db.conn.execute("SELECT handle FROM episodes ORDER BY id LIMIT 1").fetchone()
+        return str(row[0]) if row else ""
 
     # --- keeping less -----------------------------------------------------------------------------------
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from pensieve_mcp.notebook.types import NoteFilter
+from pensieve_mcp.notebook.types import PRIVATE, NoteFilter
 
 _EVIDENCE = "EXISTS (SELECT 1 FROM note_evidence e WHERE e.note_id = n.id AND e.revision = n.revision AND "
 
 
+_PRIVATE = f"n.key NOT GLOB '{PRIVATE}[0-9]*/*'"
+
+
 def condition_of(only: NoteFilter | None) -> tuple[str, list[Any]]:
     """` AND …` with its values; empty when everything is meant."""
-    if only is None:
-        return "", []
-    parts: list[str] = []
+    only = only or NoteFilter()
+    parts: list[str] = [] if only.private else [_PRIVATE]
     values: list[Any] = []
     if only.states:
         parts.append(f"{_EVIDENCE}e.state IN ({_marks(only.states)}))")

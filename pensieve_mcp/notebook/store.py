@@ -7,33 +7,29 @@ which can see the corpus; here its state is only kept.
 
 from __future__ import annotations
 
-import difflib
-import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from pensieve_mcp.errors import Conflict, Miscast, NoSuchNote
-from pensieve_mcp.fulltext import match_expressions, snippet
-from pensieve_mcp.notebook import checks, revoking, standing
+from pensieve_mcp.errors import Miscast, NoSuchNote
+from pensieve_mcp.notebook import checks, finding, planning, revoking, standing, watching
 from pensieve_mcp.notebook.filtering import condition_of
 from pensieve_mcp.notebook.lease import MergerLease
+from pensieve_mcp.notebook.rows import current_of, expect, no_such, revision_of, twins
 from pensieve_mcp.notebook.schema import (
     BARE_COLUMNS,
     BASIN,
     CURRENT,
     IN_FORCE,
     LINE_COLUMNS,
-    NOTE_COLUMNS,
     changed,
     line_from,
-    note_from,
     notes_from,
     put_note,
 )
 from pensieve_mcp.notebook.types import (
+    PRIVATE,
     Action,
     Changes,
     Evidence,
@@ -42,7 +38,6 @@ from pensieve_mcp.notebook.types import (
     Note,
     NoteAnswer,
     NoteFilter,
-    NoteHit,
     NoteLimits,
     NotePage,
     Plan,
@@ -52,20 +47,19 @@ from pensieve_mcp.notebook.types import (
     RevokedSource,
     Status,
 )
+from pensieve_mcp.notebook.watching import Watch
 from pensieve_mcp.storage import Connections, shrink
 
 if TYPE_CHECKING:
+    from pensieve_mcp.fulltext import Nearness
     from pensieve_mcp.storage import Database
 
 __all__ = ["BASIN", "Mode", "Notebook", "Watch"]
 
 Mode = Literal["append", "overwrite", "delete", "merge"]
 
-NEAR_NAMES = 3
 MAX_LIMIT = 10_000
-NEIGHBOURS = 12  # offered beside a note that is read
 BATCH = 1_000  # notes read at once when all are looked at
-RERANKED = 4  # times the hits asked for are weighed by evidence and links
 
 
 class Notebook:
@@ -141,10 +135,10 @@ class Notebook:
             )
         )
         with self._connections.writing() as db:
-            current = _current(db, key)
-            self._expect(db, key, current, expect_revision)
+            current = current_of(db, key)
+            expect(db, key, current, expect_revision)
             note, withdrawn = revoking.under_revocation(db, note)
-            warnings = [*told, *withdrawn, *_twins(db, key)]
+            warnings = [*told, *withdrawn, *twins(db, key)]
             live = current is not None and not current.deleted
             if live and weigh and expect_revision is None:
                 assert current is not None
@@ -198,10 +192,10 @@ class Notebook:
                 slug="missing_keys",
             )
         with self._connections.writing() as db:
-            current = _current(db, key)
+            current = current_of(db, key)
             if mode != "merge" and (current is None or current.deleted):
-                raise _no_such(db, key, current)
-            self._expect(db, key, current, expect_revision)
+                raise no_such(db, key, current)
+            expect(db, key, current, expect_revision)
             if mode == "merge":
                 return self._merge(db, key, current, keys, new_content, new_summary, evidence, author)
             assert current is not None  # told above
@@ -241,9 +235,9 @@ class Notebook:
         ]
         taken: list[Note] = []
         for one in wanted:
-            other = _current(db, one)
+            other = current_of(db, one)
             if other is None or other.deleted:
-                raise _no_such(db, one, other)
+                raise no_such(db, one, other)
             taken.append(other)
         if not taken:
             raise Miscast(
@@ -293,11 +287,11 @@ class Notebook:
         """Make an old revision the current one again, as a new revision. Raises NoSuchNote, Conflict."""
         key = checks.checked_key(key, self.limits)
         with self._connections.writing() as db:
-            current = _current(db, key)
-            self._expect(db, key, current, expect_revision)
-            old = _at(db, key, revision)
+            current = current_of(db, key)
+            expect(db, key, current, expect_revision)
+            old = revision_of(db, key, revision)
             if old is None or old.deleted:
-                raise _no_such(db, key, current, revision)
+                raise no_such(db, key, current, revision)
             back = replace(old, author=checks.sound(author, "author"), contests=None)
             back, told = revoking.under_revocation(db, back)
             return self._put(db, replace(back, warnings=tuple(told)), current, "restore")
@@ -316,10 +310,10 @@ class Notebook:
         Raises NoSuchNote, Conflict, Miscast."""
         key = checks.checked_key(key, self.limits)
         with self._connections.writing() as db:
-            current = _current(db, key)
+            current = current_of(db, key)
             if current is None or current.deleted:
-                raise _no_such(db, key, current)
-            self._expect(db, key, current, expect_revision)
+                raise no_such(db, key, current)
+            expect(db, key, current, expect_revision)
             note = replace(
                 current,
                 status=status,
@@ -407,7 +401,7 @@ class Notebook:
     def _remove(db: Database, key: str) -> int:
         row = db.conn.execute("DELETE FROM notes WHERE key = ? RETURNING id, revision", (key,)).fetchone()
         if row is None:
-            raise _no_such(db, key, None)
+            raise no_such(db, key, None)
         db.conn.execute("DELETE FROM notes_text WHERE rowid = ?", (row[0],))
         # Deleted terms lie in old segments of the full text until those are merged.
         db.conn.execute("INSERT INTO notes_text (notes_text) VALUES ('optimize')")
@@ -421,9 +415,9 @@ class Notebook:
         time are taken. Raises NoSuchNote, ValueError when they do not fit.
         """
         with self._connections.writing() as db:
-            note = _at(db, key, revision)
+            note = revision_of(db, key, revision)
             if note is None:
-                raise _no_such(db, key, _current(db, key), revision)
+                raise no_such(db, key, current_of(db, key), revision)
             if [piece.quote for piece in note.evidence] != [piece.quote for piece in states]:
                 raise ValueError(f"the evidence is not that of {key!r} revision {revision}")
             self._store_states(db, key, revision, states, note.evidence)
@@ -434,7 +428,7 @@ class Notebook:
         stored = 0
         with self._connections.writing() as db:
             for key, revision, states in checked:
-                note = _at(db, key, revision)
+                note = revision_of(db, key, revision)
                 if note is None or [e.quote for e in note.evidence] != [e.quote for e in states]:
                     continue
                 self._store_states(db, key, revision, states, note.evidence)
@@ -520,28 +514,6 @@ class Notebook:
         put_note(db, stored, action)
         return stored
 
-    def _expect(self, db: Database, key: str, current: Note | None, expected: int | None) -> None:
-        have = 0 if current is None else current.revision
-        if (
-            expected is None
-            or expected == have
-            or (expected == 0 and current is not None and current.deleted)
-        ):
-            return
-        if current is None:
-            raise Conflict(
-                f"{key!r} does not exist, but revision {expected} was expected.",
-                hint="Read the list of notes, or write it without expect_revision.",
-            )
-        mine = _at(db, key, expected)
-        yours = (
-            f"revision {expected} ({_told(mine)})" if mine is not None else f"revision {expected} (unknown)"
-        )
-        raise Conflict(
-            f"{key!r} is at revision {have} ({_told(current)}), not at the expected {yours}.",
-            hint=f"Read it again with readNote, then repeat the change with expect_revision={have}.",
-        )
-
     # --- consolidation --------------------------------------------------------------------------------
 
     def add_candidate(self, source: str, version: str, body: str) -> bool:
@@ -587,7 +559,7 @@ class Notebook:
             lease.check(db)
             for proposal in proposals:
                 fits = all(
-                    _live_revision(_current(db, key)) == revision for key, revision in proposal.expected
+                    _live_revision(current_of(db, key)) == revision for key, revision in proposal.expected
                 )
                 if fits:
                     self._make(db, proposal, author)
@@ -600,7 +572,7 @@ class Notebook:
         return made
 
     def _make(self, db: Database, proposal: Proposal, author: str) -> None:
-        current = _current(db, proposal.key)
+        current = current_of(db, proposal.key)
         if proposal.what == "merge":
             self._merge(
                 db, proposal.key, current, proposal.keys, proposal.content, proposal.summary, (), author
@@ -635,14 +607,14 @@ class Notebook:
         """The note, or how it was at a revision. Raises NoSuchNote, with near names or the way to restore."""
         key = checks.checked_key(key, self.limits)
         with self._connections.reading() as db:
-            current = _current(db, key)
+            current = current_of(db, key)
             if revision is not None and current is not None:
-                note = _at(db, key, revision)
+                note = revision_of(db, key, revision)
                 if note is None:
-                    raise _no_such(db, key, current, revision)
+                    raise no_such(db, key, current, revision)
                 return note
             if current is None or current.deleted:
-                raise _no_such(db, key, current)
+                raise no_such(db, key, current)
             return current
 
     def current(self, key: str) -> Note | None:
@@ -650,29 +622,14 @@ class Notebook:
         Miscast."""
         key = checks.checked_key(key, self.limits)
         with self._connections.reading() as db:
-            return _current(db, key)
+            return current_of(db, key)
 
     def in_force(self, note: Note) -> Note:
         """The claim that counts: the note itself, or the revision on better evidence that it contests."""
         if note.contests is None:
             return note
         with self._connections.reading() as db:
-            return _at(db, note.key, note.contests) or note
-
-    def neighbours(self, key: str, limit: int = NEIGHBOURS) -> tuple[Neighbour, ...]:
-        """Notes near this one: those it links to, those that link to it, those that rest on the same place."""
-        key = checks.checked_key(key, self.limits)
-        found: dict[str, Neighbour] = {}
-        with self._connections.reading() as db:
-            for how, condition in _NEAR.items():
-                rows = db.conn.execute(
-                    f"SELECT {LINE_COLUMNS} {IN_FORCE} WHERE n.deleted = 0 AND n.key <> ?1 AND {condition} "
-                    "ORDER BY n.updated_at DESC LIMIT ?2",
-                    (key, limit),
-                )
-                for row in rows:
-                    found.setdefault(row[0], Neighbour(line_from(row), how))
-        return tuple(found.values())[:limit]
+            return revision_of(db, note.key, note.contests) or note
 
     def list(
         self,
@@ -685,6 +642,8 @@ class Notebook:
         """Keys and summaries in the order of keys, those that begin with `prefix`. Any text is answered."""
         prefix, after = _plain(prefix), _plain(cursor or "")
         limit = min(max(1, limit), MAX_LIMIT)
+        if prefix.startswith(PRIVATE):
+            only = replace(only or NoteFilter(), private=True)
         more, values = condition_of(only)
         where = f"n.deleted = 0 AND substr(n.key, 1, ?) = ?{more}"
         named = (len(prefix), prefix, *values)
@@ -697,11 +656,11 @@ class Notebook:
         lines = tuple(line_from(row) for row in rows[:limit])
         return NotePage(lines, int(total), lines[-1].key if len(rows) > limit else None)
 
-    def all_notes(self) -> Iterator[Note]:
+    def all_notes(self, *, private: bool = True) -> Iterator[Note]:
         """Every note that is not deleted, by key; read in pages, so that it may be long."""
         cursor: str | None = None
         while True:
-            page = self.list(cursor=cursor)
+            page = self.list(cursor=cursor, only=NoteFilter(private=private))
             for line in page.lines:
                 try:
                     yield self.read(line.key)
@@ -735,41 +694,6 @@ class Notebook:
                 [(at, key, revision) for key, revision in checked],
             )
 
-    def search(self, query: str, limit: int = 20, *, only: NoteFilter | None = None) -> NoteAnswer:
-        """Notes whose key, summary, content or quotes match, best first. Any string is answered.
-
-        BM25 is weighed: a note whose evidence holds, or to which others link, comes somewhat earlier; one that needs
-        review or was revoked later. Quotes are found but weigh little, so that no document lifts its own notes.
-        """
-        limit = min(max(0, limit), MAX_LIMIT)
-        more, values = condition_of(only)
-        for found, expression in match_expressions(query):
-            with self._connections.reading() as db:
-                total = db.conn.execute(
-                    f"SELECT count(*) {IN_FORCE} JOIN notes_text ON notes_text.rowid = n.id "
-                    f"WHERE notes_text MATCH ?{more}",
-                    (expression, *values),
-                ).fetchone()[0]
-                rows = db.conn.execute(
-                    f"SELECT {LINE_COLUMNS}, bm25(notes_text, 4.0, 2.0, 1.0, 0.3), f.content, {_WEIGHTS} "
-                    f"{IN_FORCE} JOIN notes_text ON notes_text.rowid = n.id "
-                    f"WHERE notes_text MATCH ?{more} ORDER BY 10, n.key LIMIT ?",
-                    (expression, *values, limit * RERANKED),
-                ).fetchall()
-                linked = _linked_to(db, [row[0] for row in rows]) if len(rows) > 1 else {}
-            if total:
-                hits = [
-                    NoteHit(
-                        line_from(row),
-                        -float(row[9]) * _weight(row[6], bool(row[11]), linked.get(row[0], 0)),
-                        snippet(row[10] or row[1], query),
-                    )
-                    for row in rows
-                ]
-                hits.sort(key=lambda hit: (-hit.score, hit.line.key))
-                return NoteAnswer(tuple(hits[:limit]), int(total), found)
-        return NoteAnswer((), 0)
-
     def history(self, key: str) -> tuple[Revision, ...]:
         """All revisions, the oldest first; of deleted notes too. Raises NoSuchNote."""
         key = checks.checked_key(key, self.limits)
@@ -780,8 +704,41 @@ class Notebook:
                 (key,),
             ).fetchall()
             if not rows:
-                raise _no_such(db, key, None)
+                raise no_such(db, key, None)
         return tuple(Revision(*row) for row in rows)
+
+    # --- finding --------------------------------------------------------------------------------------
+
+    def search(
+        self,
+        query: str,
+        limit: int = 20,
+        *,
+        only: NoteFilter | None = None,
+        near: Nearness | None = None,
+        words: bool = True,
+    ) -> NoteAnswer:
+        """See `finding.search`: by words, with `near` by meaning as well, without `words` by meaning alone."""
+        return finding.search(
+            self._connections, query, min(max(0, limit), MAX_LIMIT), only=only, near=near, words=words
+        )
+
+    def neighbours(self, key: str, limit: int = finding.NEIGHBOURS) -> tuple[Neighbour, ...]:
+        """Notes near this one: those it links to, those that link to it, those that rest on the same place."""
+        with self._connections.reading() as db:
+            return finding.neighbours(db, checks.checked_key(key, self.limits), limit)
+
+    def texts(self, keys: Sequence[str]) -> Iterator[tuple[int, str, str | None]]:
+        """(row, head, content) of notes by key, for whoever compares meanings; content None: it is not there."""
+        with self._connections.reading() as db:
+            rows = finding.texts(db, keys)
+        yield from rows
+
+    def birth(self) -> str:
+        """What tells this notebook from another that took its place: when its first note was made."""
+        with self._connections.reading() as db:
+            row = db.conn.execute("SELECT id, created_at FROM notes ORDER BY id LIMIT 1").fetchone()
+        return f"{row[0]}:{row[1]!r}" if row else ""
 
     # --- plan -----------------------------------------------------------------------------------------
 
@@ -800,131 +757,47 @@ class Notebook:
         Raises Miscast when it is too long to head every window, StorageError.
         """
         with self._connections.writing() as db:
-            old = _plan(db, scope)
-            clean = self._redact or (lambda text: text)
-            new = Plan(
-                goal=old.goal if goal is None else clean(checks.sound(goal, "goal")),
-                constraints=old.constraints
-                if constraints is None
-                else tuple(clean(checks.sound(one, "constraint")) for one in constraints),
-                steps=old.steps
-                if steps is None
-                else tuple(clean(checks.sound(one, "step")) for one in steps),
-                next=old.next if next is None else clean(checks.sound(next, "next step")),
-                revision=old.revision + 1,
-                updated=self._clock(),
-                author=checks.sound(author, "author"),
+            return planning.change(
+                db,
+                scope,
+                goal=goal,
+                constraints=constraints,
+                steps=steps,
+                next=next,
+                author=author,
+                now=self._clock(),
+                most_chars=self.limits.plan_chars,
+                clean=self._redact or (lambda text: text),
             )
-            size = len(new.goal) + len(new.next) + sum(map(len, (*new.constraints, *new.steps)))
-            if size > self.limits.plan_chars:
-                raise Miscast(
-                    f"The plan has {size:,} characters; at most {self.limits.plan_chars:,} are allowed, "
-                    "since it heads every window.",
-                    hint="Keep goal, constraints and open steps; move the rest into notes.",
-                    slug="plan_too_long",
-                )
-            body = {"goal": new.goal, "constraints": new.constraints, "steps": new.steps, "next": new.next}
-            db.conn.execute(
-                "INSERT INTO plan_revisions VALUES (?, ?, ?, ?, ?)",
-                (scope, new.revision, new.updated, new.author, json.dumps(body)),
-            )
-            changed(db, "plan", scope)
-            return new
 
     def read_plan(self, revision: int | None = None, *, scope: str = "") -> Plan:
         """The plan now, or at a revision; an empty one with revision 0 when there is none."""
         with self._connections.reading() as db:
-            return _plan(db, scope, revision)
+            return planning.read(db, scope, revision)
 
     def purge_plan(self, *, scope: str = "") -> int:
         """Really remove a plan with its past. Answers how many revisions there were. Raises StorageError."""
         with self._connections.writing() as db:
-            count = db.conn.execute("DELETE FROM plan_revisions WHERE scope = ?", (scope,)).rowcount
-            if count:
-                changed(db, "plan", scope)
+            count = planning.remove(db, scope)
         with self._connections.alone() as db:
             shrink(db)
-        return int(count)
+        return count
 
     # --- subscriptions ----------------------------------------------------------------------------------
 
     def change_counter(self) -> int:
         """Grows with every change of any process. Cheap."""
         with self._connections.reading() as db:
-            return int(db.conn.execute("SELECT coalesce(max(counter), 0) FROM note_changes").fetchone()[0])
+            return watching.counter(db)
 
-    def changes_since(self, counter: int) -> Changes:
-        """What changed after `counter`, each name once."""
+    def changes_since(self, counter: int, limit: int = -1) -> Changes:
+        """What changed after `counter`, each name once; with `limit` of so many changes, the first ones."""
         with self._connections.reading() as db:
-            rows = db.conn.execute(
-                "SELECT kind, name, max(counter) FROM note_changes WHERE counter > ? GROUP BY kind, name "
-                "ORDER BY 3",
-                (counter,),
-            ).fetchall()
-        return Changes(
-            counter=max([counter, *(int(row[2]) for row in rows)]),
-            keys=tuple(row[1] for row in rows if row[0] == "note"),
-            plans=tuple(row[1] for row in rows if row[0] == "plan"),
-        )
+            return watching.since(db, counter, limit)
 
     def watch(self) -> Watch:
         """For polling: an own connection, whose look costs a few microseconds while nothing was written."""
-        return Watch(self)
-
-
-class Watch:
-    """Tells what changed since it last looked. For one thread; close it."""
-
-    def __init__(self, notebook: Notebook) -> None:
-        self._notebook = notebook
-        self._counter = notebook.change_counter()
-        self._pulse = notebook._connections.pulse()
-
-    def poll(self) -> Changes | None:
-        """What changed since the last poll, by any process; None when nothing did."""
-        if not self._pulse.moved():
-            return None
-        changes = self._notebook.changes_since(self._counter)
-        if changes.counter == self._counter:
-            return None  # something else in pensieve.db was written
-        self._counter = changes.counter
-        return changes
-
-    def close(self) -> None:
-        self._pulse.close()
-
-
-_NEAR: dict[Literal["links to", "linked from", "same place"], str] = {
-    "links to": "n.key IN (SELECT j.value FROM notes o JOIN note_revisions r ON r.note_id = o.id "
-    "AND r.revision = o.revision, json_each(r.links) j WHERE o.key = ?1)",
-    "linked from": "n.id IN (SELECT o.id FROM notes o JOIN note_revisions r ON r.note_id = o.id "
-    "AND r.revision = o.revision, json_each(r.links) j WHERE j.value = ?1)",
-    "same place": "n.id IN (SELECT b.note_id FROM notes o JOIN note_evidence a ON a.note_id = o.id "
-    "AND a.revision = o.revision JOIN note_evidence b ON b.path = a.path AND a.path <> '' "
-    "JOIN notes p ON p.id = b.note_id AND p.revision = b.revision WHERE o.key = ?1 "
-    "AND (a.chunk_id = b.chunk_id OR (a.span_start < b.span_end AND b.span_start < a.span_end)))",
-}
-_WEIGHTS = (
-    "EXISTS (SELECT 1 FROM note_evidence e WHERE e.note_id = n.id AND e.revision = f.revision "
-    "AND e.state IN ('ok', 'moved'))"
-)
-
-
-def _linked_to(db: Database, keys: Sequence[str]) -> dict[str, int]:
-    """How many notes link to each of these keys."""
-    rows = db.conn.execute(
-        "SELECT j.value, count(DISTINCT o.id) FROM json_each(?) k JOIN notes o ON o.deleted = 0 "
-        "JOIN note_revisions r ON r.note_id = o.id AND r.revision = o.revision AND r.links <> '[]' "
-        "JOIN json_each(r.links) j ON j.value = k.value GROUP BY 1",
-        (json.dumps(list(keys)),),
-    )
-    return {str(row[0]): int(row[1]) for row in rows}
-
-
-def _weight(status: str, holds: bool, linked: int) -> float:
-    standing_weight = {"active": 1.0, "needs review": 0.7}.get(status, 0.3)
-    # 1.3 makes up for the length that its quotes give a note, and somewhat more
-    return standing_weight * (1.3 if holds else 1.0) * (1.0 + 0.05 * min(3, linked))
+        return Watch(self._connections)
 
 
 def _live_revision(note: Note | None) -> int:
@@ -933,7 +806,7 @@ def _live_revision(note: Note | None) -> int:
 
 def _weighed(db: Database, key: str, note: Note, current: Note) -> tuple[Note, list[str]]:
     """A new claim against the one in force: as it is, or marked as contesting it."""
-    force = current if current.contests is None else _at(db, key, current.contests) or current
+    force = current if current.contests is None else revision_of(db, key, current.contests) or current
     if not (why := standing.contested(note, force)):
         return note, []
     return replace(note, status="needs review", reason=why, contests=force.revision), [
@@ -961,85 +834,3 @@ def _merged_status(sources: Sequence[Note]) -> dict[str, Any]:
 def _plain(text: str) -> str:
     """For comparing only: what no key can hold becomes U+FFFD."""
     return text.encode("utf-8", "replace").decode("utf-8")
-
-
-def _current(db: Database, key: str) -> Note | None:
-    row = db.conn.execute(f"SELECT {NOTE_COLUMNS} {CURRENT} WHERE n.key = ?", (key,)).fetchone()
-    return None if row is None else note_from(db, row)
-
-
-def _at(db: Database, key: str, revision: int) -> Note | None:
-    if not 0 < revision < 2**63:
-        return None
-    row = db.conn.execute(
-        f"SELECT {NOTE_COLUMNS} FROM notes n JOIN note_revisions r ON r.note_id = n.id "
-        "WHERE n.key = ? AND r.revision = ?",
-        (key, revision),
-    ).fetchone()
-    return None if row is None else note_from(db, row)
-
-
-def _plan(db: Database, scope: str, revision: int | None = None) -> Plan:
-    row = db.conn.execute(
-        "SELECT revision, at, author, body FROM plan_revisions WHERE scope = ?1 "
-        "AND (?2 IS NULL OR revision = ?2) ORDER BY revision DESC LIMIT 1",
-        (scope, revision),
-    ).fetchone()
-    if row is None:
-        return Plan()
-    body = json.loads(row[3])
-    return Plan(
-        goal=body["goal"],
-        constraints=tuple(body["constraints"]),
-        steps=tuple(body["steps"]),
-        next=body["next"],
-        revision=row[0],
-        updated=row[1],
-        author=row[2],
-    )
-
-
-def _told(note: Note) -> str:
-    when = datetime.fromtimestamp(max(0.0, note.updated), UTC).strftime("%Y-%m-%d %H:%M:%SZ")
-    who = f"by {note.author}, " if note.author else ""
-    return f"{who}{when}: {'deleted' if note.deleted else repr(note.summary[:120])}"
-
-
-def _twins(db: Database, key: str) -> list[str]:
-    rows = db.conn.execute(
-        "SELECT key FROM notes WHERE folded = ? AND key <> ? AND deleted = 0 LIMIT 5",
-        (checks.folded(key), key),
-    ).fetchall()
-    return [f"There is also a note {row[0]!r}: merge them if they mean the same." for row in rows]
-
-
-def _no_such(db: Database, key: str, current: Note | None, revision: int | None = None) -> NoSuchNote:
-    if revision is not None and current is not None:
-        return NoSuchNote(
-            f"{key!r} has no readable revision {revision}; it has 1 to {current.revision}.",
-            hint="Read it without revision for the current one.",
-        )
-    if current is not None:
-        return NoSuchNote(
-            f"{key!r} was deleted at revision {current.revision} ({_told(current)}).",
-            hint=f"Read revision {current.revision - 1} with readNote, or note it anew under the same key.",
-        )
-    near = _near(db, key)
-    return NoSuchNote(
-        f"There is no note {key!r}{'' if near else ', and none with a similar key'}.",
-        hint=f"Did you mean {' or '.join(map(repr, near))}?" if near else "readNote without key lists all.",
-    )
-
-
-def _near(db: Database, key: str) -> list[str]:
-    like = checks.folded(key)
-    rows = db.conn.execute(
-        "SELECT key, folded FROM notes WHERE deleted = 0 ORDER BY updated_at DESC LIMIT 2000"
-    )
-    keys = {str(row[0]): str(row[1]) for row in rows}
-    same = [one for one, short in keys.items() if short == like]
-    part = [one for one, short in keys.items() if like and len(like) > 2 and (like in short or short in like)]
-    part.sort(key=lambda one: abs(len(keys[one]) - len(like)))
-    close = set(difflib.get_close_matches(like, keys.values(), n=NEAR_NAMES, cutoff=0.6))
-    similar = [one for one, short in keys.items() if short in close]
-    return list(dict.fromkeys([*same, *part, *similar]))[:NEAR_NAMES]

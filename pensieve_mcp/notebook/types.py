@@ -22,6 +22,10 @@ EvidenceKind = Literal["observed", "user", "tool", "guess"]
 Status = Literal["active", "superseded", "revoked", "needs review"]
 """What a note is good for: `superseded` by a better one, `revoked` with its source, `needs review` by somebody."""
 
+PRIVATE = "asked-"
+"""Keys `asked-<episode>/…` are scratch notes of a question that was handed to a small model: no list shows them
+unasked; reading by key, exports and checks know them."""
+
 Action = Literal["write", "append", "overwrite", "delete", "merge", "restore", "import", "status", "revoke"]
 
 
@@ -127,6 +131,7 @@ class NoteFilter:
     statuses: tuple[Status, ...] = ()
     kinds: tuple[str, ...] = ()
     under: str = ""  # applies to, or rests on, this path or what lies below it
+    private: bool = False  # those of questions that were handed to a small model, too
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """What searchEngine finds besides documents: notes and earlier messages. Written a moment ago is found now.
 
-In mode exact the query is literal strings parted by commas, compared without case as in documents; else words. Deleted
+In mode exact the query is literal strings parted by commas, compared without case as in documents; hybrid is words and
+meaning, lexical words, dense meaning. Deleted
 messages are found as well: forgetting takes them out of the window, not out of the record.
 """
 
@@ -38,7 +39,13 @@ def find_notes(
     total = 0
     for query in _literals(queries) if mode == "exact" else queries:
         exact = fold(query) if mode == "exact" else ""
-        answer = notebook.search(f'"{query}"' if exact else query, limit=EXACT if exact else limit, only=only)
+        answer = notebook.search(
+            f'"{query}"' if exact else query,
+            limit=EXACT if exact else limit,
+            only=only,
+            near=episode.workspace.recollection.notes.near(query) if mode in BY_MEANING else None,
+            words=mode != "dense",
+        )
         found = 0
         for hit in answer.hits:
             if exact:
@@ -59,6 +66,7 @@ def find_notes(
     return list(hits.values()), max(total, len(hits))
 
 
+BY_MEANING = ("hybrid", "dense")
 EXACT = 1_000  # candidates that are looked through for a literal
 STATES = ("ok", "moved", "changed", "gone", "unsupported", "unchecked", "revoked")
 STATUSES = ("active", "superseded", "needs review")
@@ -106,6 +114,7 @@ def find_history(
     total = 0
     transcript = episode.transcript()
     which = _which(episode, under)
+    near = episode.workspace.recollection.history
     sifted = mode == "exact" or which.numbers is not None
     for query in _literals(queries) if mode == "exact" else queries:
         exact = fold(query) if mode == "exact" else ""
@@ -115,6 +124,8 @@ def find_history(
             role=which.role,
             tool=which.tool,
             limit=EXACT if sifted else limit,
+            near=near.near(query, episode.episode_id) if mode in BY_MEANING else None,
+            words=mode != "dense",
         )
         found = 0
         for hit in answer.hits:

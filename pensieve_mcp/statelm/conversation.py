@@ -222,7 +222,7 @@ class Conversation(Episode):
         if not self.private_notes:
             keys = {note.key for note in own}
             page = self.workspace.notebook.list(limit=limit)
-            more = [line for line in page.lines if line.key not in keys and not line.key.startswith("asked-")]
+            more = [line for line in page.lines if line.key not in keys]
             room = max(0, limit - len(lines))
             lines += [f"{line.key}: {' '.join(line.summary.split())}" for line in more[:room]]
             if page.total > len(keys) + room:

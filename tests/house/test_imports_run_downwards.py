@@ -28,6 +28,7 @@ FLOORS: dict[str, int] = {
     "budget": 4,
     "wire": 4,
     "hosts": 4,
+    "recollection": 4,
     "workspace": 4,
     "episode": 5,
     "evidence": 5,
@@ -49,6 +50,10 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("leases", "storage"): "A lease is a row of a database: storage's, in a file of its own.",
     ("workspace", "builder"): "The background build is another process; its file is started, not used.",
     ("workspace", "building"): "An opened workspace starts its builds, and building.py never imports it.",
+    (
+        "workspace",
+        "recollection",
+    ): "Notes and history by meaning: what needs two basins, in a file of its own.",
     ("workspace", "episode"): "Workspace.episode() is where episodes come to life.",
 }
 """Exceptions, each with its reason: (who imports, what)."""

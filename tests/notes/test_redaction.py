@@ -133,7 +133,9 @@ def test_secrets_do_not_reach_the_notebook(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("again", ["same file", "changed around it", "changed in it"])
-def test_a_quote_noted_without_its_secret_is_found_in_the_document_that_holds_it(desk: Desk, again: str) -> None:
+def test_a_quote_noted_without_its_secret_is_found_in_the_document_that_holds_it(
+    desk: Desk, again: str
+) -> None:
     """The document keeps its secret, the notebook does not; its evidence must not read `changed` for that."""
     secret = SECRETS["github-token"]
     line = f"The deploy token {secret} opens the mill door, and only that."
@@ -147,7 +149,9 @@ def test_a_quote_noted_without_its_secret_is_found_in_the_document_that_holds_it
     desk.build()
     piece = desk.piece("token")
 
-    assert piece["state"] == ("changed" if again == "changed in it" else "ok" if again == "same file" else "moved")
+    assert piece["state"] == (
+        "changed" if again == "changed in it" else "ok" if again == "same file" else "moved"
+    )
     assert "[redacted: github-token]" in piece["quote"]
     stored = desk.stored("token").evidence[0]
     assert secret[:12] not in f"{stored.prefix}{stored.suffix}{stored.detail}"
@@ -156,7 +160,9 @@ def test_a_quote_noted_without_its_secret_is_found_in_the_document_that_holds_it
 
 
 @given(
-    st.lists(st.sampled_from([*SECRETS.values(), "The rent is forty-two.", " ", "\n", "é", "hvs."]), max_size=8)
+    st.lists(
+        st.sampled_from([*SECRETS.values(), "The rent is forty-two.", " ", "\n", "é", "hvs."]), max_size=8
+    )
 )
 def test_places_in_a_cleaned_text_lead_to_the_same_words_in_the_text_as_it_is(parts: list[str]) -> None:
     text = " ".join(parts)
