@@ -83,11 +83,7 @@ def consolidate(
 
 def gather_candidates(workspace: Workspace) -> tuple[int, int, list[str]]:
     """(conversations looked at, new candidates, sentences about those that could not be read)."""
-    records: list[EpisodeRecord] = []
-    before: float | None = None
-    while page := workspace.ledger.episodes(limit=500, before=before):
-        records += page
-        before = page[-1].last
+    records = list(workspace.ledger.all_episodes())
     problems: list[str] = []
     new = 0
 

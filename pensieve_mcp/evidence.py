@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -48,6 +49,8 @@ REREAD_BYTES = 32 * 2**20  # larger files wait for the next build
 HOPELESS = 20  # quotes of one vanished document that were searched for in vain: the rest is not searched for
 SECOND_HAND = ("note", "updateNote", "readNote", "plan", "finish", "checkBudget")
 """Spells whose results repeat what a model wrote: quoting them supports nothing."""
+
+_LISTED = re.compile(r"^c(\d{1,15}) · ", re.MULTILINE)  # a hit in a search's result
 
 Given = tuple[str | None, str | None, str]
 """(`c48`, `m12` or None, path or None, quote) as a caller names evidence."""
@@ -523,7 +526,8 @@ class Witness:
             said = redact(content) if is_redacted(known.quote) else content
             if not find_quote(said, known.quote):
                 return replace(known, state="unsupported", detail=f"{name} does not say so.")
-            for chunk_id in stored.message.chunk_ids:
+            listed = _LISTED.findall(content) if stored.message.tool == "searchEngine" else ()
+            for chunk_id in (*stored.message.chunk_ids, *map(int, listed)):
                 try:
                     chunk = self.workspace.corpus.chunk(chunk_id)
                 except NoSuchChunk:
@@ -748,27 +752,6 @@ def expiry(workspace: Workspace, note: Note, witness: Witness | None = None) -> 
         return ""  # written by another version
     now = datetime.fromtimestamp(max(time.time(), note.updated), UTC).date()
     return f"it was valid until {note.valid}" if now > last else ""
-
-
-def messages_showing(workspace: Workspace, source: str) -> frozenset[int]:
-    """Numbers of all messages, of any conversation, that showed text of a document or of a folder's documents."""
-    corpus, ledger = workspace.corpus, workspace.ledger
-    top = source.rstrip("/")
-    found: set[int] = set()
-    paths: dict[int, bool] = {}
-    before: float | None = None
-    while records := ledger.episodes(limit=500, before=before):
-        for record in records:
-            for entry in ledger.transcript(record.episode_id).entries:
-                for chunk_id in entry.message.chunk_ids:
-                    if chunk_id not in paths:
-                        known = corpus.ids.known(chunk_id)
-                        path = known.path if known is not None else ""
-                        paths[chunk_id] = path == top or path.startswith(f"{top}/")
-                    if paths[chunk_id]:
-                        found.add(entry.message.number)
-        before = records[-1].last
-    return frozenset(found)
 
 
 def _in(page: Page, piece: Evidence, start: int, end: int, near: int | None) -> Span | None:

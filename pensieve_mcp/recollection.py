@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from pensieve_mcp.notebook.store import Notebook
 
 
+ASKING = "searchEngine"
+
+
 class Notes:
     """The notebook as a source; a note's group is itself, so that it can be taken out."""
 
@@ -41,9 +44,9 @@ class Said:
 
     def since(self, mark: int, limit: int) -> tuple[list[New], int]:
         found = self._ledger.said_since(mark, limit)
-        return [New(number, episode, text) for _, number, episode, text in found], found[-1][
-            0
-        ] if found else mark
+        # What means most like a question is the same question asked before: those are found by words.
+        new = [New(one.number, one.episode_id, "" if one.tool == ASKING else one.text) for one in found]
+        return new, found[-1].event_id if found else mark
 
 
 class Recollection:

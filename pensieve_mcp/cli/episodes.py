@@ -223,6 +223,8 @@ def purge(
     shell: Shell, handle: str | None, days: int | None, content_only: bool, yes: bool, as_json: bool
 ) -> None:
     """Really remove conversations from this machine. Cannot be undone; notes stay."""
+    from pensieve_mcp.tracing import purge_conversations
+
     if (handle is None) == (days is None):
         raise click.UsageError("Name one of --episode E and --older-than DAYS.")
     with shell.open() as workspace:
@@ -234,18 +236,16 @@ def purge(
                 else f"all episodes not used for {count(days or 0, 'day')}"
             )
             click.confirm(f"Remove {what} from workspace {workspace.name} for good?", abort=True, err=True)
-        purged = workspace.ledger.purge(
+        gone, messages, freed = purge_conversations(
+            workspace,
             before=None if days is None else time.time() - days * DAY_SECONDS,
             episode_id=record.episode_id if record else None,
             content_only=content_only,
         )
         if as_json:
-            put_json(dataclasses.asdict(purged))
+            put_json({"episodes": gone, "messages": messages, "freed_bytes": freed})
             return
-        put(
-            f"{count(purged.episodes, 'episode')}, {count(purged.messages, 'message')} removed, "
-            f"{count(purged.freed_bytes, 'byte')} freed"
-        )
+        put(f"{count(gone, 'episode')}, {count(messages, 'message')} removed, {count(freed, 'byte')} freed")
 
 
 def _when(at: float) -> str:

@@ -15,6 +15,7 @@ from pensieve_mcp.notebook.types import EvidenceState, Status
 
 if TYPE_CHECKING:
     from pensieve_mcp.notebook.types import Note, NoteFilter, Revoked
+    from pensieve_mcp.tracing import Traced
     from pensieve_mcp.workspace import Workspace
 
 AUTHOR = "cli"
@@ -183,7 +184,8 @@ def settle(shell: Shell, key: str, revision: int) -> None:
 @command_options
 def revoke(shell: Shell, source: str | None, reason: str, undo: bool, as_json: bool) -> None:
     """Withdraw a source: what rests on it says so. Without --source, list what was withdrawn."""
-    from pensieve_mcp.evidence import check_all, messages_showing
+    from pensieve_mcp.evidence import check_all
+    from pensieve_mcp.tracing import messages_showing
 
     with shell.open() as workspace:
         notebook = workspace.notebook
@@ -212,47 +214,64 @@ def revoke(shell: Shell, source: str | None, reason: str, undo: bool, as_json: b
 @click.command()
 @click.argument("key", required=False)
 @click.option("--source", metavar="PATH", help="Every note that rests on this document or folder alone.")
+@click.option("--keep-messages", is_flag=True, help="Leave the texts of conversations that show or tell it.")
 @click.option("--dry-run", is_flag=True, help="Only tell what would be done.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @json_option
 @command_options
-def purge(shell: Shell, key: str | None, source: str | None, dry_run: bool, yes: bool, as_json: bool) -> None:
-    """Really remove a note with all revisions, or all that came from a source."""
-    from pensieve_mcp.evidence import messages_showing
+def purge(
+    shell: Shell,
+    key: str | None,
+    source: str | None,
+    keep_messages: bool,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Really remove a note with all revisions, or all that came from a source, also from conversations."""
+    from pensieve_mcp import tracing
 
     if (key is None) == (source is None):
         raise click.UsageError("Name a note, or a source with --source PATH.")
     with shell.open() as workspace:
-        notebook = workspace.notebook
-        if key is not None:
-            if not yes and not dry_run:
-                click.confirm(f"Really remove {key!r} with all revisions?", abort=True, err=True)
-            revisions = len(notebook.history(key)) if dry_run else notebook.purge(key)
-            put(f"{key}: {revisions:,} revisions {'would be' if dry_run else 'are'} removed")
-            return
-        assert source is not None
-        path = source_path(workspace, source)
-        messages = messages_showing(workspace, path)
-        found = notebook.resting_on(path, messages)
-        if dry_run or not (found.purged or found.review):
-            _tell(
+        path = source_path(workspace, source) if source is not None else ""
+        named = repr(key) if key is not None else path
+        found = (
+            tracing.trace_note(workspace, key) if key is not None else tracing.trace_source(workspace, path)
+        )
+        if keep_messages:
+            found = dataclasses.replace(found, messages=())
+        if dry_run or not (found.notes.purged or found.notes.review or found.messages):
+            _tell_traced(
                 found,
-                f"Of {path} nothing was removed yet." if dry_run else f"No note rests on {path}.",
+                f"Of {named} nothing is removed{' yet' if dry_run else ': nothing came from it'}.",
                 as_json,
             )
             return
         if not yes:
-            click.confirm(
-                f"Really remove {len(found.purged):,} notes, and quotes of {path} from {len(found.review):,} others?",
-                abort=True,
-                err=True,
-            )
-        done = notebook.purge_source(path, messages=messages, author=AUTHOR)
-        _tell(done, f"What came from {path} is removed from the notebook.", as_json)
-        if messages:
-            say(
-                f"{len(messages):,} messages of conversations showed it; pensieve purge removes conversations."
-            )
+            others = f", and its quotes from {len(found.notes.review):,} others" if found.notes.review else ""
+            texts = f", and the texts of {len(found.messages):,} messages" if found.messages else ""
+            asked = f"Really remove {len(found.notes.purged):,} notes with all revisions{others}{texts}?"
+            click.confirm(asked, abort=True, err=True)
+        done = (
+            tracing.purge_note(workspace, key, messages=not keep_messages)
+            if key is not None
+            else tracing.purge_source(workspace, path, messages=not keep_messages, author=AUTHOR)
+        )
+        _tell_traced(done, f"What came from {named} is removed.", as_json)
+
+
+def _tell_traced(found: Traced, head: str, as_json: bool) -> None:
+    if as_json:
+        put_json(dataclasses.asdict(found.notes) | {"messages": found.messages, "plans": found.plans})
+        return
+    _tell(found.notes, head, False)
+    if found.messages:
+        put(f"messages\t{', '.join(f'm{number}' for number in found.messages)}")
+    for handle in found.plans:
+        say(
+            f"The plan of conversation {handle} tells it, too; pensieve purge --episode {handle} removes that."
+        )
 
 
 def _tell(done: Revoked, head: str, as_json: bool) -> None:

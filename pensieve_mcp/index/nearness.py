@@ -222,7 +222,10 @@ class Side:
 
     def _remove(self) -> None:
         self._drop_memory()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        if self.folder.is_dir():
+            shutil.rmtree(self.folder, ignore_errors=True)
+        else:
+            self.folder.unlink(missing_ok=True)
 
     def _drop_memory(self) -> None:
         if self._store is not None:

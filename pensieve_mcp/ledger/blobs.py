@@ -92,8 +92,9 @@ class Blobs:
                 rows,
             )
 
-    def get(self, digest: bytes) -> str | None:
-        """The text, or None when it is not here. Raises StorageError when it is damaged."""
+    def get(self, digest: bytes, *, use: bool = True) -> str | None:
+        """The text, or None when it is not here. Without `use` the look does not keep it alive. Raises StorageError
+        when it is damaged."""
         with self._connections.reading() as db:
             row = db.conn.execute(
                 "SELECT codec, data, used_at FROM contents WHERE digest = ?", (digest,)
@@ -101,7 +102,7 @@ class Blobs:
         if row is None:
             return None
         text = self._decode(digest, row[0], row[1])
-        if not self._connections.read_only and self._clock() - row[2] > TOUCH_SECONDS:
+        if use and not self._connections.read_only and self._clock() - row[2] > TOUCH_SECONDS:
             self.touch([digest])
         return text
 

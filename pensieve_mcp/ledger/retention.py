@@ -7,7 +7,8 @@ seen, or after, and stores its content again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -73,6 +74,73 @@ def purge(
     with connections.alone() as db:
         shrink(db)
     return Purged(episodes=0 if content_only else len(ids), messages=len(numbers), freed_bytes=freed)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A message with its text, for whoever goes through all of them; empty where its content is not kept."""
+
+    number: int
+    tool: str
+    label: str
+    thought: str
+    chunk_ids: tuple[int, ...]
+    text: str
+
+
+def looks(connections: Connections, blobs: Blobs) -> Iterator[Look]:
+    """All messages of all conversations. Looking does not count as use."""
+    after = 0
+    while True:
+        with connections.reading() as db:
+            rows = db.conn.execute(
+                "SELECT number, tool, label, kept_thought, chunk_ids, digest, content_state FROM messages "
+                "WHERE number > ? ORDER BY number LIMIT ?",
+                (after, BATCH),
+            ).fetchall()
+        for row in rows:
+            text = _stored_text(blobs, bytes(row[5])) if row[6] == "kept" else None
+            yield Look(row[0], row[1], row[2], row[3], tuple(json.loads(row[4])), text or "")
+        if len(rows) < BATCH:
+            return
+        after = rows[-1][0]
+
+
+PURGED_WORDS = "[purged]"
+
+
+def purge_messages(
+    connections: Connections, blobs: Blobs, numbers: Sequence[int], hides: Callable[[str], bool]
+) -> int:
+    """Remove the texts of these messages, what was said with them, and labels, summaries and answers that `hides`
+    names. The messages keep their places. Answers stored bytes set free."""
+    freed = _let_go(connections, blobs, numbers, "purged")
+    with connections.writing() as db:
+        for number in numbers:
+            row = db.conn.execute(
+                "SELECT label, episode_id FROM messages WHERE number = ?", (number,)
+            ).fetchone()
+            if row is None:
+                continue
+            label = PURGED_WORDS if hides(row[0]) else row[0]
+            db.conn.execute(
+                "UPDATE messages SET kept_thought = '', label = ? WHERE number = ?", (label, number)
+            )
+            db.conn.execute("UPDATE episodes SET generation = generation + 1 WHERE id = ?", (row[1],))
+        for event_id, episode_id, body in db.conn.execute(
+            "SELECT id, episode_id, body FROM events WHERE kind <> 'said'"
+        ).fetchall():
+            told = json.loads(body)
+            words = {name: value for name, value in told.items() if isinstance(value, str) and hides(value)}
+            if words:
+                kept = json.dumps(told | dict.fromkeys(words, PURGED_WORDS))
+                db.conn.execute("UPDATE events SET body = ? WHERE id = ?", (kept, event_id))
+                db.conn.execute("UPDATE episodes SET generation = generation + 1 WHERE id = ?", (episode_id,))
+        db.conn.execute("INSERT INTO messages_text (messages_text) VALUES ('optimize')")
+    blobs.shrink()
+    with connections.alone() as db:
+        shrink(db)
+    return freed
 
 
 def expire(
@@ -166,7 +234,7 @@ def _let_go(
 
 def _stored_text(blobs: Blobs, digest: bytes) -> str | None:
     try:
-        return blobs.get(digest)
+        return blobs.get(digest, use=False)
     except StorageError:  # damaged: it cannot be taken out by its words any more
         return None
 

@@ -114,16 +114,34 @@ def _hit(blobs: Blobs, row: Sequence[Any], query: str, score: float) -> HistoryH
     return HistoryHit(message, row[13], score, snippet(text or message.label, query))
 
 
-def said_since(db: Database, event_id: int, limit: int) -> list[tuple[int, int, int, str, bytes | None]]:
-    """(event, message, episode, label, digest of a content that is kept) of what was said after an event, in the order
-    in which it was recorded."""
-    rows = db.conn.execute(
-        "SELECT e.id, m.number, m.episode_id, m.label, CASE m.content_state WHEN 'kept' THEN m.digest END "
-        "FROM events e JOIN messages m ON m.number = CAST(e.body AS INTEGER) "
-        "WHERE e.id > ? AND e.kind = 'said' AND m.shadow > 0 ORDER BY e.id LIMIT ?",
-        (event_id, limit),
-    )
-    return [(row[0], row[1], row[2], row[3], None if row[4] is None else bytes(row[4])) for row in rows]
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A message in the order in which it was recorded, with its label and text; empty what is not kept."""
+
+    event_id: int
+    number: int
+    episode_id: int
+    tool: str
+    text: str
+
+
+def said_since(connections: Connections, blobs: Blobs, event_id: int, limit: int) -> list[Recorded]:
+    """What was said after an event, in any conversation. Looking does not count as use."""
+    with connections.reading() as db:
+        rows = db.conn.execute(
+            "SELECT e.id, m.number, m.episode_id, m.tool, m.label, CASE m.content_state WHEN 'kept' THEN m.digest END "
+            "FROM events e JOIN messages m ON m.number = CAST(e.body AS INTEGER) "
+            "WHERE e.id > ? AND e.kind = 'said' AND m.shadow > 0 ORDER BY e.id LIMIT ?",
+            (event_id, limit),
+        ).fetchall()
+    found = []
+    for row in rows:
+        try:
+            text = blobs.get(bytes(row[5]), use=False) if row[5] is not None else None
+        except StorageError:  # damaged: `content` words it when it is asked for
+            text = None
+        found.append(Recorded(row[0], row[1], row[2], row[3], f"{row[4]}\n{text or ''}"))
+    return found
 
 
 def _plain(text: str | None) -> str | None:

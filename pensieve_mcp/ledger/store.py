@@ -158,6 +158,13 @@ class Ledger:
             )
             return [episode_from(row) for row in rows]
 
+    def all_episodes(self) -> Iterator[EpisodeRecord]:
+        """Every conversation, the last used first; read in pages."""
+        before: float | None = None
+        while page := self.episodes(limit=500, before=before):
+            yield from page
+            before = page[-1].last
+
     def update_episode(
         self,
         episode_id: int,
@@ -461,19 +468,9 @@ class Ledger:
             words=words,
         )
 
-    def said_since(self, event_id: int, limit: int) -> list[tuple[int, int, int, str]]:
-        """(event, message, episode, label and text) of messages with a text, in the order in which they were recorded,
-        after an event: for whoever compares meanings. A text that cannot be had is left out, its label stays."""
-        with self._connections.reading() as db:
-            rows = search.said_since(db, event_id, limit)
-        return [(row[0], row[1], row[2], f"{row[3]}\n{self._text(row[4])}") for row in rows]
-
-    def _text(self, digest: bytes | None) -> str:
-        try:
-            return (self._blobs.get(digest) if digest is not None else None) or ""
-        except StorageError as damaged:
-            log.warning("%s", damaged.message)
-            return ""
+    def said_since(self, event_id: int, limit: int) -> list[search.Recorded]:
+        """What was said after an event, in the order in which it was recorded: for whoever compares meanings."""
+        return search.said_since(self._connections, self._blobs, event_id, limit)
 
     def last_event(self) -> int:
         """Number of the last event of any conversation; 0 before the first. Cheap."""
@@ -506,6 +503,19 @@ class Ledger:
                 episode_id=episode_id,
                 content_only=content_only,
             )
+        finally:
+            with self._lock:
+                self._folders.clear()
+
+    def looks(self) -> Iterator[retention.Look]:
+        """All messages of all conversations with their texts, in the order of their numbers."""
+        return retention.looks(self._connections, self._blobs)
+
+    def purge_messages(self, numbers: Sequence[int], hides: Callable[[str], bool]) -> int:
+        """Really remove the texts of these messages, and every label, summary or answer that `hides` names. Answers
+        stored bytes set free. Raises StorageError when other processes keep a file busy."""
+        try:
+            return retention.purge_messages(self._connections, self._blobs, numbers, hides)
         finally:
             with self._lock:
                 self._folders.clear()

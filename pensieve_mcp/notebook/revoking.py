@@ -31,11 +31,10 @@ def lies_in(path: str, source: str) -> bool:
 
 
 def rests(piece: Evidence, source: str, messages: frozenset[int]) -> bool:
-    return (
-        lies_in(piece.path, source)
-        or lies_in(piece.noted_path, source)
-        or (piece.message is not None and piece.message in messages)
-    )
+    """A message may show several documents; where the quote's own is known, that one counts."""
+    if piece.path:
+        return lies_in(piece.path, source) or lies_in(piece.noted_path, source)
+    return piece.message is not None and piece.message in messages
 
 
 def under_revocation(db: Database, note: Note) -> tuple[Note, list[str]]:
@@ -184,6 +183,12 @@ def purge(db: Database, source: str, messages: frozenset[int], *, put: Put, auth
             about = f"it links to a note that was purged with its source {source}"
             put(replace(note, status="needs review", reason=about, author=author), note)
     return found
+
+
+def quotes_of(db: Database, source: str) -> tuple[str, ...]:
+    """Quotes of a source in all revisions."""
+    rows = db.conn.execute("SELECT DISTINCT quote, path, noted_path FROM note_evidence WHERE quote <> ''")
+    return tuple(dict.fromkeys(row[0] for row in rows if lies_in(row[1], source) or lies_in(row[2], source)))
 
 
 def _pieces(db: Database, key: str) -> list[tuple[int, Evidence]]:

@@ -366,6 +366,11 @@ class Notebook:
         with self._connections.reading() as db:
             return revoking.traced(db, source, messages)
 
+    def quotes_of(self, source: str) -> tuple[str, ...]:
+        """What any revision of any note quotes of a document, or of what lies below a folder."""
+        with self._connections.reading() as db:
+            return revoking.quotes_of(db, source)
+
     def purge_source(
         self, source: str, *, messages: frozenset[int] = frozenset(), author: str = ""
     ) -> Revoked:
@@ -536,6 +541,29 @@ class Notebook:
                 "GROUP BY source ORDER BY source"
             )
             return [(row[0], row[1], row[2]) for row in rows]
+
+    def forget_candidates(self, hides: Callable[[str], bool]) -> None:
+        """Remove what is kept of conversations that tells what `hides` names; a later merger looks again."""
+        with self._connections.writing() as db:
+            for source, version, body in db.conn.execute(
+                "SELECT source, version, body FROM candidates"
+            ).fetchall():
+                if hides(body):
+                    db.conn.execute(
+                        "DELETE FROM candidates WHERE source = ? AND version = ?", (source, version)
+                    )
+        with self._connections.alone() as db:
+            shrink(db)
+
+    def forget_conversations(self, episode_ids: Sequence[int], *, plans: bool = True) -> None:
+        """Really remove what is kept of conversations beside notes: plans, and what a merger would look at."""
+        with self._connections.writing() as db:
+            for episode_id in episode_ids:
+                db.conn.execute("DELETE FROM candidates WHERE source = ?", (f"episode:{episode_id}",))
+                if plans:
+                    planning.remove(db, str(episode_id))
+        with self._connections.alone() as db:
+            shrink(db)
 
     def take_lease(self, owner: str | None = None, *, stale_seconds: float = 60.0) -> MergerLease | None:
         """The right to consolidate, or None while another living process has it."""

@@ -32,6 +32,7 @@ FLOORS: dict[str, int] = {
     "workspace": 4,
     "episode": 5,
     "evidence": 5,
+    "tracing": 5,
     "builder": 5,
     "consolidation": 6,
     "spellbook": 6,

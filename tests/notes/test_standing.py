@@ -154,7 +154,7 @@ def test_revoking_a_source_marks_all_that_rests_on_it(desk: Desk) -> None:
     desk.note("free", "nothing to do with it")
     read = desk.cast("readChunk", chunk_id=desk.stored("rent").evidence[0].chunk_id)
     desk.note("shown", "c", {"chunk_id": read.message["msg_id"]})
-    from pensieve_mcp.evidence import messages_showing
+    from pensieve_mcp.tracing import messages_showing
 
     done = desk.workspace.notebook.revoke(
         "docs/lease.md",

@@ -1,0 +1,171 @@
+"""What came from a source or a note, everywhere we keep text: traced, told, and really removed.
+
+A poisoned document, or a note that should never have been written, lies in more places than the notebook: in results
+that showed it, in calls that wrote it, in answers that cite it, in plans. Messages keep their place in the record, so
+that a conversation can be read on; their text goes. What was merged or linked is the notebook's to judge; plans and
+answers that tell it are told to a person, who may let go of the whole conversation.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pensieve_mcp.errors import NoSuchNote
+from pensieve_mcp.notebook.types import Revoked
+
+if TYPE_CHECKING:
+    from pensieve_mcp.ledger.retention import Look
+    from pensieve_mcp.workspace import Workspace
+
+TELLING_CHARS = 24  # a line as short as that may stand anywhere
+NOTE_TOOLS = ("note", "updateNote", "readNote")
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """What came from it: notes by key, numbers of messages, handles of the conversations whose plan tells it."""
+
+    notes: Revoked
+    messages: tuple[int, ...] = ()
+    plans: tuple[str, ...] = ()
+
+
+def messages_showing(workspace: Workspace, source: str) -> frozenset[int]:
+    """Numbers of all messages, of any conversation, that showed text of a document or of a folder's documents."""
+    shows = _shows(workspace, source)
+    return frozenset(look.number for look in workspace.ledger.looks() if shows(look))
+
+
+def trace_source(workspace: Workspace, source: str) -> Traced:
+    """Everything that came from a document or folder. Nothing is changed."""
+    showing = messages_showing(workspace, source)
+    found = workspace.notebook.resting_on(source, showing)
+    return _traced(workspace, source, found, showing)
+
+
+def trace_note(workspace: Workspace, key: str) -> Traced:
+    """Everything that tells what a note says, in any revision. Nothing is changed. Raises NoSuchNote."""
+    workspace.notebook.history(key)  # raises, with near names
+    return _traced(workspace, "", Revoked(purged=(key,)), frozenset())
+
+
+def purge_source(workspace: Workspace, source: str, *, messages: bool = True, author: str = "") -> Traced:
+    """Remove the notes that rest on this alone and those merged from them, its quotes from the others, and, with
+    `messages`, the text of every message that shows it or tells those notes. Raises StorageError while other
+    processes keep the files busy; doing it again goes on."""
+    traced = trace_source(workspace, source)
+    hides = _tells(workspace, traced.notes.purged, _quotes(workspace, source))
+    done = workspace.notebook.purge_source(
+        source, messages=messages_showing(workspace, source), author=author
+    )
+    return _let_go(workspace, Traced(done, traced.messages, traced.plans), hides, messages)
+
+
+def purge_note(workspace: Workspace, key: str, *, messages: bool = True) -> Traced:
+    """Remove a note with all revisions and, with `messages`, the text of every message that tells it. Raises
+    NoSuchNote, StorageError while other processes keep the files busy."""
+    traced = trace_note(workspace, key)
+    hides = _tells(workspace, (key,), ())
+    workspace.notebook.purge(key)
+    return _let_go(workspace, traced, hides, messages)
+
+
+def purge_conversations(
+    workspace: Workspace,
+    *,
+    before: float | None = None,
+    episode_id: int | None = None,
+    content_only: bool = False,
+) -> tuple[int, int, int]:
+    """Remove conversations with their plans and what a consolidation remembers of them: (conversations, messages,
+    bytes). See `Ledger.purge`; notes stay."""
+    gone = [
+        record.episode_id
+        for record in workspace.ledger.all_episodes()
+        if (before is None or record.last < before)
+        and (episode_id is None or record.episode_id == episode_id)
+    ]
+    done = workspace.ledger.purge(before=before, episode_id=episode_id, content_only=content_only)
+    workspace.notebook.forget_conversations(gone, plans=not content_only)
+    workspace.recollection.drop()
+    return done.episodes, done.messages, done.freed_bytes
+
+
+def _let_go(workspace: Workspace, traced: Traced, hides: Callable[[str], bool], messages: bool) -> Traced:
+    if messages:
+        workspace.ledger.purge_messages(traced.messages, hides)
+        workspace.notebook.forget_candidates(hides)
+    workspace.recollection.drop()
+    return traced if messages else Traced(traced.notes, (), traced.plans)
+
+
+def _traced(workspace: Workspace, source: str, notes: Revoked, showing: frozenset[int]) -> Traced:
+    keys = notes.purged
+    tells = _tells(workspace, keys, _quotes(workspace, source))
+    messages = set(showing)
+    conversations: dict[int, str] = {}
+    for look in workspace.ledger.looks():
+        about = look.tool in NOTE_TOOLS and any(f'"{_escaped(key)}"' in look.text for key in keys)
+        if about or tells(look.text) or tells(look.label) or tells(look.thought):
+            messages.add(look.number)
+    for record in workspace.ledger.all_episodes():
+        plan = workspace.notebook.read_plan(scope=str(record.episode_id))
+        if any(tells(part) for part in (plan.goal, plan.next, *plan.constraints, *plan.steps)):
+            conversations[record.episode_id] = record.handle
+    return Traced(notes, tuple(sorted(messages)), tuple(conversations.values()))
+
+
+def _shows(workspace: Workspace, source: str) -> Callable[[Look], bool]:
+    top = source.rstrip("/")
+    known: dict[int, bool] = {}
+
+    def of_chunk(chunk_id: int) -> bool:
+        if chunk_id not in known:
+            found = workspace.corpus.ids.known(chunk_id)
+            path = found.path if found is not None else ""
+            known[chunk_id] = path == top or path.startswith(f"{top}/")
+        return known[chunk_id]
+
+    def shows(look: Look) -> bool:
+        if any(of_chunk(chunk_id) for chunk_id in look.chunk_ids):
+            return True
+        return look.tool == "searchEngine" and (f"{top} " in look.text or f"{top}/" in look.text)
+
+    return shows
+
+
+def _quotes(workspace: Workspace, source: str) -> tuple[str, ...]:
+    """What any revision of any note quotes of a source."""
+    return workspace.notebook.quotes_of(source) if source else ()
+
+
+def _tells(workspace: Workspace, keys: tuple[str, ...], quotes: tuple[str, ...]) -> Callable[[str], bool]:
+    """Whether a text repeats what these notes say or quote, as it is or inside JSON."""
+    lines: dict[str, None] = dict.fromkeys(quotes)
+    for key in keys:
+        lines.update(dict.fromkeys(_lines_of(workspace, key)))
+    wanted = [line for line in lines if len(line.strip()) >= TELLING_CHARS // 2]
+    forms = tuple(
+        dict.fromkeys(form for line in wanted for form in (line, _escaped(line), _escaped(line, True)))
+    )
+    return lambda text: any(form in text for form in forms)
+
+
+def _lines_of(workspace: Workspace, key: str) -> Iterator[str]:
+    """Summaries and lines of a note's revisions; short lines only where they are all there is."""
+    try:
+        steps = workspace.notebook.history(key)
+    except NoSuchNote:
+        return
+    for step in steps:
+        note = workspace.notebook.read(key, step.revision)
+        yield note.summary
+        lines = [line.strip() for line in note.content.splitlines() if line.strip()]
+        yield from (line for line in lines if len(line) >= TELLING_CHARS or len(lines) == 1)
+
+
+def _escaped(text: str, ascii_only: bool = False) -> str:
+    return json.dumps(text, ensure_ascii=ascii_only)[1:-1]
