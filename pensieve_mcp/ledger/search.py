@@ -98,12 +98,13 @@ def search(
         }
 
     def text(number: int) -> str | None:
-        row = rows[number]
+        if (row := rows.get(number)) is None:
+            return None
         kept = _text(blobs, message_from(row)) if row[14] == "kept" else None
         return kept and f"{row[5]}\n{kept}"
 
     ranked = ranked.looked_twice(near, text)
-    order = sorted(rows, key=lambda number: (-ranked.scores[number], -number))
+    order = sorted(rows.keys() & ranked.scores.keys(), key=lambda number: (-ranked.scores[number], -number))
     hits = tuple(_hit(blobs, rows[number], query, ranked.scores[number]) for number in order)
     return HistoryAnswer(hits, ranked.total, ranked.found)
 

@@ -65,14 +65,20 @@ def search(
             words=words,
         )
         rows = _lines(db, ranked)
-        ranked = ranked.looked_twice(near, lambda row: f"{rows[row][0]} {rows[row][1]}\n{rows[row][9]}")
+        ranked = ranked.looked_twice(near, lambda row: _told(rows.get(row)))
         linked = _linked_to(db, [row[0] for row in rows.values()]) if len(rows) > 1 else {}
     hits = []
-    for row_id, row in rows.items():
+    for row_id, score in ranked.scores.items():
+        if (row := rows.get(row_id)) is None:
+            continue  # deleted meanwhile
         weight = _weight(row[6], bool(row[10]), linked.get(row[0], 0))
-        hits.append(NoteHit(line_from(row), ranked.scores[row_id] * weight, snippet(row[9] or row[1], query)))
+        hits.append(NoteHit(line_from(row), score * weight, snippet(row[9] or row[1], query)))
     hits.sort(key=lambda hit: (-hit.score, hit.line.key))
     return NoteAnswer(tuple(hits[:limit]), ranked.total, ranked.found)
+
+
+def _told(row: Sequence[Any] | None) -> str | None:
+    return None if row is None else f"{row[0]} {row[1]}\n{row[9]}"
 
 
 def _lines(db: Database, ranked: Ranked) -> dict[int, Sequence[Any]]:

@@ -53,6 +53,19 @@ def test_meaning_finds_far_more_than_words_on_the_labelled_set(desk: Desk) -> No
     assert both >= 0.6 and both >= words + 0.4
 
 
+def test_the_second_look_leaves_out_what_has_nothing_to_do_with_it(open_desk: Callable[..., Desk]) -> None:
+    desk = open_desk(second_stage=True)
+    fill(desk)
+    for note in NOTES[:40]:
+        desk.say("tool", note["says"], "readChunk")
+
+    for scope, nonsense in (("notes", "zxqv wvutq"), ("history", "qqzzx vvwwj")):
+        assert found(desk, nonsense, scope) == []
+        assert 0 < len(found(desk, "Which interpreter versions work?", scope, limit=40)) < 12
+    assert found(desk, "Who is responsible for invoicing?")[0] == "owner"
+    assert found(desk, "pH 5.1")[0] == "soil", "the very words"
+
+
 def test_the_very_words_still_come_first(desk: Desk) -> None:
     fill(desk)
     for number in range(40):
