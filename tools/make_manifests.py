@@ -16,6 +16,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+from pensieve_mcp.hosts import extras, plugins
 from pensieve_mcp.hosts.catalog import COMMAND, DISTRIBUTION, HOSTS, SERVER, Launch
 from pensieve_mcp.hosts.toml_tables import table_text
 from pensieve_mcp.hosts.yaml_blocks import entry_text
@@ -28,12 +29,13 @@ VERSION: str = PROJECT["version"]
 TITLE = "Pensieve"
 SENTENCE = "Search, read, note and really delete over document folders larger than the context window."
 """At most 100 characters, as the registry wants it."""
-AUTHOR = {"name": "the pensieve_mcp authors"}
+AUTHOR = {"name": extras.AUTHOR}
 REGISTRY_NAME = f"io.github.{DISTRIBUTION}/{SERVER}"
 """The registry gives a name to whoever owns the account in it: change it here when publishing from another."""
 FOLDERS_TEXT = "Folders or files with the documents to search."
 PLACEHOLDER = "/path/to/documents"
 RUNNER = Launch("uvx", ("--from", f"{DISTRIBUTION}=={VERSION}", COMMAND))
+SHELL = Launch("uvx", ("--from", f"{DISTRIBUTION}=={VERSION}", "pensieve"))
 VARIABLE = "PENSIEVE_FOLDERS"
 
 
@@ -91,14 +93,21 @@ def claude_plugin_servers() -> dict[str, Any]:
     return {"mcpServers": {SERVER: server}}
 
 
-def marketplace(*plugins: tuple[str, str, str]) -> dict[str, Any]:
+def hooks() -> dict[str, Any]:
+    return {
+        "description": "After a compaction the conversation's handoff comes back: goal, constraints, plan, findings.",
+        "hooks": {extras.EVENT[-1]: [extras.hook_item(SHELL, ())]},
+    }
+
+
+def marketplace(*listed: tuple[str, str, str]) -> dict[str, Any]:
     return {
         "name": DISTRIBUTION,
         "owner": AUTHOR,
         "description": f"{TITLE}: {SENTENCE}",
         "plugins": [
             {"name": name, "source": source, "description": text, "version": VERSION}
-            for name, source, text in plugins
+            for name, source, text in listed
         ],
     }
 
@@ -316,11 +325,17 @@ def registry() -> dict[str, Any]:
 def files() -> dict[str, str | bytes]:
     """Every file of `manifests/` that is made here, and the marketplace at the top of the repository."""
     mod = "manifests/claude-code-mod"
+    rule = [SHELL.command, *SHELL.with_arguments(plugins.RULE).arguments]
     return {
-        **({f"{mod}/.claude-plugin/icon.png": icon()} if mods(mod) else {}),
+        f"{mod}/.claude-plugin/icon.png": icon(),
+        **{f"{mod}/{name}": text for name, text in plugins.mod_files(rule, VERSION, extras.AUTHOR).items()},
+        "manifests/opencode/pensieve.js": plugins.opencode_plugin(rule),
+        "manifests/claude-code/plugin/hooks/hooks.json": as_json(hooks()),
+        "manifests/codex/hooks.json": as_json({"hooks": hooks()["hooks"]}),
         ".claude-plugin/marketplace.json": as_json(
             marketplace(
-                (SERVER, "./manifests/claude-code/plugin", SENTENCE), *mods("./manifests/claude-code-mod")
+                (SERVER, "./manifests/claude-code/plugin", SENTENCE),
+                (plugins.MOD, f"./{mod}", plugins.MOD_TEXT),
             )
         ),
         "manifests/claude-code/.mcp.json": as_json({"mcpServers": {SERVER: entry("claude-code")}}),
@@ -360,15 +375,6 @@ def files() -> dict[str, str | bytes]:
         "manifests/lmstudio/mcp.json": as_json({"mcpServers": {SERVER: entry("lmstudio", PLACEHOLDER)}}),
         "manifests/registry/server.json": as_json(registry()),
     }
-
-
-def mods(source: str) -> list[tuple[str, str, str]]:
-    """The plugin that deletes, if it is in the tree."""
-    path = ROOT / source / ".claude-plugin" / "plugin.json"
-    if not path.is_file():
-        return []
-    data = json.loads(path.read_text(encoding="utf-8"))
-    return [(data["name"], source, data["description"])]
 
 
 def main() -> int:

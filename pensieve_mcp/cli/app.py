@@ -37,7 +37,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("serving", "serve"),
     "gateway": ("gateway", "gateway"),
     "run": ("gateway", "run"),
-    "hook": ("gateway", "hook"),
+    "hook": ("hooking", "hook"),
     "model": ("train", "model"),
     "train": ("train", "train"),
 }

@@ -1,9 +1,7 @@
-"""gateway and run: a host behind the gateway, so that what it forgets leaves its prompt. hook: the notebook after a
-host compacted."""
+"""gateway and run: a host behind the gateway, so that what it forgets leaves its prompt."""
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import shutil
@@ -20,14 +18,12 @@ import click
 
 from pensieve_mcp.cli.output import put, say
 from pensieve_mcp.cli.shell import Shell, command_options, leave
-from pensieve_mcp.errors import PensieveError, WorkspaceError
+from pensieve_mcp.errors import WorkspaceError
 
 if TYPE_CHECKING:
     from pensieve_mcp.gateway.serving import RunningGateway
     from pensieve_mcp.settings import Settings
     from pensieve_mcp.workspace import Workspace
-
-HOOK_BYTES = 9_000  # hosts cut what a hook adds at 10,000 characters
 
 
 @click.command()
@@ -165,49 +161,6 @@ def run(
         _tell_summary(running)
         forget_run(workspace.state, name)
     leave(code)
-
-
-@click.command(hidden=True)
-@click.argument("event", type=click.Choice(("session-start",)))
-@command_options
-def hook(shell: Shell, event: str) -> None:
-    """What a host's hook adds to a conversation: after a compaction the plan and the notebook's keys.
-
-    Reads the host's JSON on stdin, answers JSON. Never fails: a hook that fails stops nothing but annoys.
-    """
-    try:
-        told = json.loads(sys.stdin.read() or "{}")
-    except ValueError:
-        told = {}
-    source = told.get("source") if isinstance(told, dict) else None
-    if source not in (None, "compact", "resume"):
-        put("{}")
-        return
-    try:
-        words = _remembered(shell)
-    except PensieveError as error:
-        say(str(error))
-        words = ""
-    output = {"hookSpecificOutput": {"hookEventName": "SessionStart", "additionalContext": words}}
-    put(json.dumps(output if words else {}, ensure_ascii=True))
-
-
-def _remembered(shell: Shell) -> str:
-    """The list of notes, as `readNote` gives it, within what hosts take from a hook."""
-    with shell.open() as workspace:
-        page = workspace.notebook.list(limit=400)
-        if not page.lines:
-            return ""
-        lines = ["Notes of the pensieve notebook (readNote(key) shows one; they outlast a compaction):"]
-        size = len(lines[0])
-        for place, note in enumerate(page.lines):
-            line = f"{note.key}: {' '.join(note.summary.split())[:200]}"
-            size += len(line.encode()) + 1
-            if size > HOOK_BYTES:
-                lines.append(f"… {page.total - place:,} more; readNote() lists them.")
-                break
-            lines.append(line)
-        return "\n".join(lines)
 
 
 # -- helpers ---------------------------------------------------------------------------------------------------------

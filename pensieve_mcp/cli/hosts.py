@@ -43,6 +43,16 @@ def _scoped(function: Any) -> Any:
 @click.argument("paths", nargs=-1, metavar="[PATH]...")
 @_scoped
 @click.option("--allow", is_flag=True, help="Also let its tools run without asking each time.")
+@click.option(
+    "--plugin",
+    is_flag=True,
+    help="Also the plugin that takes deleted text out of the prompt (Claude Code, opencode).",
+)
+@click.option(
+    "--hook",
+    is_flag=True,
+    help="Also the hook that gives the handoff back after a compaction (Claude Code, Codex).",
+)
 @click.option("--print", "only_print", is_flag=True, help="Print the entry, to add it by hand.")
 @json_option
 @command_options
@@ -55,6 +65,8 @@ def install(
     name: str,
     dry_run: bool,
     allow: bool,
+    plugin: bool,
+    hook: bool,
     only_print: bool,
     as_json: bool,
 ) -> None:
@@ -79,6 +91,12 @@ def install(
         entry = installing.new_entry(chosen, start, folders, allow=allow, options=options)
         say(f"For {place.path}:")
         put(installing.snippet(chosen, name, entry, place.notation).rstrip("\n"))
+        inside = _project(project) if scope == "project" else None
+        for path, text in installing.extra_snippets(
+            chosen, machine, inside, installing.this_shell(machine), options, plugin=plugin, hook=hook
+        ):
+            say(f"For {path}:")
+            put(text.rstrip("\n"))
         return
     plan = installing.plan_install(
         chosen,
@@ -90,6 +108,9 @@ def install(
         name=name,
         allow=allow,
         options=options,
+        shell=installing.this_shell(machine),
+        plugin=plugin,
+        hook=hook,
     )
     _carry_out(plan, dry_run=dry_run, as_json=as_json, done="set up", idle="is set up already")
 
@@ -102,7 +123,8 @@ def install(
 def uninstall(
     shell: Shell, host: str, scope: Any, project: str | None, name: str, dry_run: bool, as_json: bool
 ) -> None:
-    """Take the server out of HOST's configuration, and the rule that let its tools run. Index and notes stay."""
+    """Take the server out of HOST's configuration, with the rule that let its tools run, hook and plugin. Index and
+    notes stay."""
     from pensieve_mcp.hosts import installing
     from pensieve_mcp.hosts.machine import Machine
 
@@ -147,7 +169,10 @@ def _carry_out(plan: Plan, *, dry_run: bool, as_json: bool, done: str, idle: str
     if not changed:
         say(f"{plan.host.title}: {plan.name} {idle}; nothing to do.")
     for one in written:
-        say(f"{one.path}" + (f" (the old one is {one.backup.name})" if one.backup else " (new)"))
+        if one.is_gone:
+            say(f"{one.path} (removed)")
+        else:
+            say(f"{one.path}" + (f" (the old one is {one.backup.name})" if one.backup else " (new)"))
     if written:
         say(f"{plan.host.title}: {plan.name} {done}. {plan.host.again}".rstrip())
     for remark in plan.remarks:

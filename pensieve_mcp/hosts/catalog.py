@@ -71,6 +71,12 @@ class Host:
     expands: str = ""
     """What the host would expand inside an argument (a regular expression); a path with it cannot be given."""
     rule: Callable[[Machine, PurePath | None, str], Rule] | None = None
+    plugin: Callable[[Machine, PurePath | None], PurePath] | None = None
+    """Where the plugin that takes deleted text out of the prompt lies, for the user or a project: folder or file."""
+    hook: Callable[[Machine, PurePath | None], Place] | None = None
+    """The file with the hooks, one of which gives the handoff back after a compaction."""
+    hook_asks: str = ""
+    """What the person has to do before the hook runs."""
     asks: str = ""
     """How the person lets the tools run unasked, where the configuration cannot say it."""
     again: str = ""
@@ -109,6 +115,29 @@ def _claude_rule(machine: Machine, project: PurePath | None, server: str) -> Rul
     folder = _claude_home(machine) if project is None else project / ".claude"
     name = "settings.json" if project is None else "settings.local.json"
     return Rule(Place(folder / name, "json"), ("permissions", "allow"), f"mcp__{server}")
+
+
+def _claude_mod(machine: Machine, project: PurePath | None) -> PurePath:
+    # A plugin in this folder is loaded without a marketplace.
+    return (_claude_home(machine) if project is None else project / ".claude") / "skills" / "pensieve-mod"
+
+
+def _claude_hooks(machine: Machine, project: PurePath | None) -> Place:
+    return _claude_rule(machine, project, "").place
+
+
+def _codex_hooks(machine: Machine, project: PurePath | None) -> Place:
+    folder = machine.folder("CODEX_HOME", ".codex") if project is None else project / ".codex"
+    return Place(folder / "hooks.json", "json")
+
+
+def _opencode_plugin(machine: Machine, project: PurePath | None) -> PurePath:
+    folder = (
+        machine.folder("XDG_CONFIG_HOME", ".config") / "opencode"
+        if project is None
+        else project / ".opencode"
+    )
+    return folder / "plugin" / "pensieve.js"
 
 
 def _desktop_user(machine: Machine) -> Place:
@@ -207,6 +236,8 @@ HOSTS: dict[str, Host] = {
             own_folder="",
             expands=r"\$\{",
             rule=_claude_rule,
+            plugin=_claude_mod,
+            hook=_claude_hooks,
             shared="Claude Code asks once whether the project's servers may start.",
             again="Start Claude Code anew; /mcp shows the server.",
             prefix="mcp__{server}__",
@@ -222,6 +253,8 @@ HOSTS: dict[str, Host] = {
             programs=("codex",),
             own_folder="",  # 12,000 bytes with a model outside its catalogue: the default
             shared="Codex reads it in projects that it trusts.",
+            hook=_codex_hooks,
+            hook_asks="Codex runs a hook after you have trusted it: start codex and look at /hooks.",
             again="Start Codex anew.",
             prefix="mcp__{server}__",
         ),
@@ -305,6 +338,7 @@ HOSTS: dict[str, Host] = {
             result_bytes=40_000,  # cut at 51,200 bytes
             own_folder="",
             expands=r"\{(env|file):",
+            plugin=_opencode_plugin,
             asks='It runs tools unasked unless "permission" says otherwise.',
             again="Start opencode anew.",
             prefix="{server}_",

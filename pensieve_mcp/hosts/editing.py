@@ -27,9 +27,9 @@ class Notation(Protocol):
 
     def drop(self, text: str, path: tuple[str, ...]) -> str: ...
 
-    def append(self, text: str, path: tuple[str, ...], item: str) -> str: ...
+    def append(self, text: str, path: tuple[str, ...], item: Any) -> str: ...
 
-    def take(self, text: str, path: tuple[str, ...], item: str) -> str: ...
+    def take(self, text: str, path: tuple[str, ...], item: Any) -> str: ...
 
 
 NOTATIONS: dict[str, Notation] = {"json": Jsonc(), "toml": Toml(), "yaml": Yaml()}
@@ -74,7 +74,7 @@ def without_entry(notation: Notation, text: str, path: tuple[str, ...]) -> str:
     return _proved(notation, notation.drop(text, path), wanted)
 
 
-def with_item(notation: Notation, text: str, path: tuple[str, ...], item: str) -> str:
+def with_item(notation: Notation, text: str, path: tuple[str, ...], item: Any) -> str:
     """The text with this item in the list at the path. Raises NotUnderstood."""
     wanted = copy.deepcopy(notation.read(text))
     changed = notation.append(text, path, item)
@@ -87,7 +87,7 @@ def with_item(notation: Notation, text: str, path: tuple[str, ...], item: str) -
     return _proved(notation, changed, wanted)
 
 
-def without_item(notation: Notation, text: str, path: tuple[str, ...], item: str) -> str:
+def without_item(notation: Notation, text: str, path: tuple[str, ...], item: Any) -> str:
     """The text without this item in the list at the path. Raises NotUnderstood."""
     wanted = copy.deepcopy(notation.read(text))
     changed = notation.take(text, path, item)

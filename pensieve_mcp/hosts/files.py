@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import errno
 import os
 import shutil
 import stat
@@ -76,8 +77,8 @@ def read(path: Path) -> Found:
         ) from error
 
 
-def write(found: Found, text: str, *, now: datetime | None = None) -> Path | None:
-    """Replace the file by this text and answer where the old one is kept, None if there was none.
+def write(found: Found, text: str, *, now: datetime | None = None, keep: bool = True) -> Path | None:
+    """Replace the file by this text and answer where the old one is kept, None if there was none, or with `keep` off.
 
     Raises Conflict if somebody changed it since it was read, HostError if it may not be written; then nothing is
     changed.
@@ -99,7 +100,7 @@ def write(found: Found, text: str, *, now: datetime | None = None) -> Path | Non
             f"{path} is read-only.",
             hint="Make it writable and try again, or add the entry by hand: see --print.",
         )
-    backup = _backup(path, now or datetime.now())
+    backup = _backup(path, now or datetime.now()) if keep else None
     try:
         temporary = _beside(path, data)
         try:
@@ -120,6 +121,28 @@ def write(found: Found, text: str, *, now: datetime | None = None) -> Path | Non
             f"{path} cannot be written: {error.strerror}.", hint="Mend that and try again."
         ) from error
     return backup
+
+
+def remove(found: Found, *, up_to: Path | None = None) -> None:
+    """Take the file away, and folders above it that are empty then, up to and including this one.
+
+    Raises Conflict if somebody changed it since it was read, HostError if it may not be removed.
+    """
+    path = found.path
+    try:
+        if path.read_bytes() != found.raw:
+            raise Conflict(f"{path} was changed by another program meanwhile.", hint="It stays. Try again.")
+        path.unlink()
+        if up_to is not None:
+            top = up_to.resolve()
+            for folder in path.parents:
+                if not folder.is_relative_to(top):
+                    break
+                folder.rmdir()
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            return  # something else lies there, which stays
+        raise HostError(f"{path} cannot be removed: {error.strerror}.", hint="Remove it by hand.") from error
 
 
 def _create(path: Path, data: bytes) -> None:

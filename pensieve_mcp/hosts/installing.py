@@ -15,7 +15,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from pensieve_mcp.errors import Miscast
-from pensieve_mcp.hosts import editing, files
+from pensieve_mcp.hosts import changes, editing, extras, files
 from pensieve_mcp.hosts.catalog import (
     COMMAND,
     DISTRIBUTION,
@@ -31,6 +31,7 @@ from pensieve_mcp.hosts.catalog import (
     served,
     words,
 )
+from pensieve_mcp.hosts.changes import Change, Written
 from pensieve_mcp.hosts.errors import HostError
 from pensieve_mcp.hosts.jsonc import Jsonc
 from pensieve_mcp.hosts.machine import Machine
@@ -40,26 +41,6 @@ from pensieve_mcp.hosts.yaml_blocks import entry_text
 
 MOST_NAME = 64 - len("mcp__") - len("__restoreContext")
 """The longest name of a server whose tools' names stay under 64 characters in every host."""
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One file as it is and as it shall be; the same where nothing is to be done."""
-
-    found: files.Found
-    after: str
-
-    @property
-    def needed(self) -> bool:
-        return self.after != self.found.text
-
-    def difference(self) -> str:
-        """As `diff -u` shows it."""
-        name = str(self.found.path)
-        lines = difflib.unified_diff(
-            self.found.text.splitlines(keepends=True), self.after.splitlines(keepends=True), name, name
-        )
-        return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +56,6 @@ class Plan:
     @property
     def needed(self) -> bool:
         return any(change.needed for change in self.changes)
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    path: Path
-    backup: Path | None
 
 
 def host(name: str) -> Host:
@@ -103,8 +78,10 @@ def host(name: str) -> Host:
     return HOSTS[key]
 
 
-def launch(executable: str, machine: Machine, version: str) -> Launch:
-    """What starts the server of this installation, with absolute paths.
+def launch(
+    executable: str, machine: Machine, version: str, *, command: str = COMMAND, module: str = MODULE
+) -> Launch:
+    """What starts the server of this installation, or another of its commands, with absolute paths.
 
     `executable` is the running Python. The script beside it is taken, else Python itself. From a runner's cache, which
     may be swept any day, the runner is written instead, with the version pinned. Raises HostError where the runner is
@@ -120,16 +97,21 @@ def launch(executable: str, machine: Machine, version: str) -> Launch:
                 f"This is a temporary installation ({executable}), and uvx is not found to start it again.",
                 hint=f"Install for good: uv tool install {DISTRIBUTION}, or pip install {DISTRIBUTION}.",
             )
-        return Launch(runner, ("--from", f"{DISTRIBUTION}=={version}", COMMAND))
-    script = python.parent / (f"{COMMAND}.exe" if machine.system == "windows" else COMMAND)
+        return Launch(runner, ("--from", f"{DISTRIBUTION}=={version}", command))
+    script = python.parent / (f"{command}.exe" if machine.system == "windows" else command)
     if machine.exists(script):
         return Launch(str(script))
-    return Launch(str(python), ("-m", MODULE))
+    return Launch(str(python), ("-m", module))
 
 
 def this_launch(machine: Machine) -> Launch:
     """What starts the server of the running installation. Raises HostError."""
     return launch(sys.executable, machine, installed_version())
+
+
+def this_shell(machine: Machine) -> Launch:
+    """What starts the command `pensieve` of the running installation, which hooks and plugins ask. Raises HostError."""
+    return launch(sys.executable, machine, installed_version(), command="pensieve", module="pensieve_mcp.cli")
 
 
 def plan_install(
@@ -143,12 +125,16 @@ def plan_install(
     name: str = SERVER,
     allow: bool = False,
     options: Sequence[str] = (),
+    shell: Launch | None = None,
+    plugin: bool = False,
+    hook: bool = False,
 ) -> Plan:
     """The plan to add the server, or to bring an entry of ours up to date. `folders` are absolute; `options` go before
     them (`--workspace NAME`, `--set X=Y`).
 
     Without folders an entry of ours keeps those it has. What else stands in it (timeouts, variables of the person's) is
-    kept. Raises HostError, Miscast or NotUnderstood; nothing is written.
+    kept. With `shell`, the command that they ask, `plugin` and `hook` are put there too, and those that stand there
+    already are brought up to date. Raises HostError, Miscast or NotUnderstood; nothing is written.
     """
     _check_name(name)
     place = _place(host, machine, scope, project)
@@ -163,20 +149,69 @@ def plan_install(
             slug="host_name_taken",
         )
     merged = new_entry(host, start, folders, old, allow=allow, options=options)
-    changes = [Change(found, editing.with_entry(notation, found.text, path, merged))]
+    planned = [Change(found, editing.with_entry(notation, found.text, path, merged))]
     remarks = []
+    inside = project if scope == "project" else None
     if allow and host.rule is not None:
-        rule = host.rule(machine, project if scope == "project" else None, name)
-        changes.append(_rule_change(rule, add=True))
+        planned.append(_rule_change(host.rule(machine, inside, name), add=True))
     elif allow and host.asks:
         remarks.append(host.asks)
+    if shell is not None:
+        more, words_ = _extras(host, machine, inside, shell, planned, options, plugin=plugin, hook=hook)
+        planned, remarks = more, [*remarks, *words_]
     if scope == "project":
         remarks.append("The file holds paths of this machine; think before you share it.")
         if host.shared:
             remarks.append(host.shared)
     if scope == "user" and not host.found(machine):
         remarks.append(f"{host.title} does not seem to be installed here; the entry waits for it.")
-    return Plan(host, name, tuple(changes), merged, tuple(remarks))
+    return Plan(host, name, tuple(planned), merged, tuple(remarks))
+
+
+def _extras(
+    host: Host,
+    machine: Machine,
+    project: PurePath | None,
+    shell: Launch,
+    planned: list[Change],
+    options: Sequence[str],
+    *,
+    plugin: bool,
+    hook: bool,
+) -> tuple[list[Change], list[str]]:
+    """The changes with those of plugin and hook, and what to say of them."""
+    remarks = []
+    if hook or _has_hook(host, machine, project):
+        planned = _joined(planned, host, machine, project, _hook_item(shell, machine, options))
+        remarks += [host.hook_asks] if hook and host.hook_asks else []
+    if plugin or extras.has_plugin(host, machine, project):
+        planned = [
+            *planned,
+            *extras.plugin_changes(host, machine, project, shell, installed_version(), add=True),
+        ]
+    return planned, remarks
+
+
+def _has_hook(host: Host, machine: Machine, project: PurePath | None) -> bool:
+    """Whether a hook of ours stands there. A file that cannot be read is left to whoever asks for the hook."""
+    if host.hook is None:
+        return False
+    place = host.hook(machine, project)
+    try:
+        found = files.read(Path(place.path))
+        return found.there and bool(extras.hooks_of_ours(editing.NOTATIONS[place.notation].read(found.text)))
+    except HostError:
+        return False
+
+
+def _joined(
+    planned: list[Change], host: Host, machine: Machine, project: PurePath | None, item: dict[str, Any] | None
+) -> list[Change]:
+    """The changes with the hook's, which may concern a file that is changed already."""
+    path = None if host.hook is None else Path(host.hook(machine, project).path).resolve()
+    before = next((one for one in planned if one.found.path == path), None)
+    change = extras.hook_change(host, machine, project, item, before)
+    return [change if one is before else one for one in planned] if before else [*planned, change]
 
 
 def new_entry(
@@ -211,7 +246,8 @@ def plan_uninstall(
     project: PurePath | None = None,
     name: str = SERVER,
 ) -> Plan:
-    """The plan to take the entry out, and the rule that let its tools run. Raises HostError for an entry not ours."""
+    """The plan to take the entry out, the rule that let its tools run, hook and plugin. Raises HostError for an entry
+    that is not ours."""
     place = _place(host, machine, scope, project)
     found = files.read(Path(place.path))
     notation = editing.NOTATIONS[place.notation]
@@ -223,23 +259,22 @@ def plan_uninstall(
             hint="Remove it by hand if you mean it.",
             slug="host_name_taken",
         )
-    changes = [
+    planned = [
         Change(found, editing.without_entry(notation, found.text, path) if found.there else found.text)
     ]
+    inside = project if scope == "project" else None
     if host.rule is not None:
-        changes.append(
-            _rule_change(host.rule(machine, project if scope == "project" else None, name), add=False)
-        )
-    return Plan(host, name, tuple(changes), None)
+        planned.append(_rule_change(host.rule(machine, inside, name), add=False))
+    if _has_hook(host, machine, inside):
+        planned = _joined(planned, host, machine, inside, None)
+    if extras.has_plugin(host, machine, inside):
+        planned += extras.plugin_changes(host, machine, inside, Launch(COMMAND), "", add=False)
+    return Plan(host, name, tuple(planned), None)
 
 
 def apply(plan: Plan) -> list[Written]:
     """Write what is needed. Raises HostError or Conflict; files written before the one that failed stay written."""
-    return [
-        Written(change.found.path, files.write(change.found, change.after))
-        for change in plan.changes
-        if change.needed
-    ]
+    return changes.apply(plan.changes)
 
 
 def snippet(host: Host, name: str, entry: dict[str, Any], notation: str) -> str:
@@ -251,6 +286,41 @@ def snippet(host: Host, name: str, entry: dict[str, Any], notation: str) -> str:
     if notation == "yaml":
         return entry_text(host.section, name, entry)
     return json.dumps({host.section: {name: entry}}, ensure_ascii=False, indent=2) + "\n"
+
+
+def extra_snippets(
+    host: Host,
+    machine: Machine,
+    project: PurePath | None,
+    shell: Launch,
+    options: Sequence[str],
+    *,
+    plugin: bool,
+    hook: bool,
+) -> list[tuple[PurePath, str]]:
+    """Where hook and plugin go, and what stands there, to paste. Raises Miscast for a host without them."""
+    import json
+
+    shown: list[tuple[PurePath, str]] = []
+    if hook:
+        item = _hook_item(shell, machine, options)
+        extras.hook_change(host, machine, project, None, None)  # raises for a host without hooks
+        assert host.hook is not None
+        data = {"hooks": {"SessionStart": [item]}}
+        shown.append(
+            (host.hook(machine, project).path, json.dumps(data, ensure_ascii=False, indent=2) + "\n")
+        )
+    if plugin:
+        shown += extras.plugin_files(host, machine, project, shell, installed_version()).items()
+    return shown
+
+
+def _hook_item(shell: Launch, machine: Machine, options: Sequence[str]) -> dict[str, Any]:
+    """The hook looks into every workspace of the data folder, and into a state folder that was named."""
+    state = [
+        word for at, word in enumerate(options) if word == "--state" or (at and options[at - 1] == "--state")
+    ]
+    return extras.hook_item(shell, state, windows=machine.system == "windows")
 
 
 def _check_name(name: str) -> None:

@@ -86,7 +86,7 @@ class Jsonc:
             here.members[place - 1].node.end if place else None,
         )
 
-    def append(self, text: str, path: tuple[str, ...], item: str) -> str:
+    def append(self, text: str, path: tuple[str, ...], item: Any) -> str:
         """The text with an item at the end of the list at this path, unless it is there. Raises NotUnderstood."""
         there = _at(self.read(text), path)
         if there is None:
@@ -103,7 +103,7 @@ class Jsonc:
             text, node, [one.end for one in node.items], lambda indent: json.dumps(item, ensure_ascii=False)
         )
 
-    def take(self, text: str, path: tuple[str, ...], item: str) -> str:
+    def take(self, text: str, path: tuple[str, ...], item: Any) -> str:
         """The text without an item of the list at this path; the same text if it is not there."""
         there = _at(self.read(text), path)
         if not isinstance(there, list) or item not in there:

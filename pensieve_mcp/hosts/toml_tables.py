@@ -108,10 +108,10 @@ class Toml:
             text = text[:start] + text[end:]
         return text
 
-    def append(self, text: str, path: tuple[str, ...], item: str) -> str:
+    def append(self, text: str, path: tuple[str, ...], item: Any) -> str:
         raise NotUnderstood("Lists in TOML are not added to.", hint="Add it by hand.")
 
-    def take(self, text: str, path: tuple[str, ...], item: str) -> str:
+    def take(self, text: str, path: tuple[str, ...], item: Any) -> str:
         return text
 
     def _table(self, text: str, path: tuple[str, ...]) -> Table:

@@ -95,10 +95,10 @@ class Yaml:
             )
         return text
 
-    def append(self, text: str, path: tuple[str, ...], item: str) -> str:
+    def append(self, text: str, path: tuple[str, ...], item: Any) -> str:
         raise NotUnderstood("Lists in YAML are not added to.", hint="Add it by hand.")
 
-    def take(self, text: str, path: tuple[str, ...], item: str) -> str:
+    def take(self, text: str, path: tuple[str, ...], item: Any) -> str:
         return text
 
 

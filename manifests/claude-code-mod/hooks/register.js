@@ -1,12 +1,14 @@
-// Claude Code mod (2.1.287 or later): makes deleteContext physical without a gateway, at compaction.
+// Claude Code mod (2.1.287 or later): takes what was deleted with pensieve's deleteContext out of the conversation itself,
+// at compaction, without a gateway.
 //
-// A mod may not touch the conversation while a turn runs, but it owns compaction: the messages that this hook
-// returns become the transcript, with no model call. So it hands back every message as it was, less the text of
-// the results which the model has deleted. What is deleted is read off the transcript, so resumed and forked
+// A mod may not touch the conversation while a turn runs, but it owns compaction: the messages that this hook returns become
+// the transcript, with no model call. So it hands back every message as it was, less the text of results which stand
+// forgotten. Which those are, it asks the one rule of pensieve, which reads it off the transcript; so resumed and forked
 // sessions come out right. Early access: the interface may change between releases.
-import { forgotten } from "./forgetting.js"
-
-const DELETES = /(?:^|_)pensieve_{1,2}deleteContext$/
+const RULE = ["uvx", "--from", "pensieve-statelm==0.1.0", "pensieve", "hook", "forgotten"]
+const OURS = /^mcp__(?:plugin_.+_)?pensieve__([A-Za-z]+)$/
+const TELLS = ["deleteContext", "restoreContext", "checkBudget"] // their answers say what the prompt holds
+const PATIENCE_MS = 60_000 // a runner may have to fetch the program at first
 
 // Each use carries its result; both are named by the handle line, the one name that use and result share.
 const nameOf = text => /^m\d{1,14}(?= · )/.exec(text ?? "")?.[0]
@@ -14,12 +16,34 @@ const stepsOf = messages =>
   messages
     .flatMap(m => m.toolUses ?? [])
     .map(u => ({ id: nameOf(u.text), tool: u.tool, input: u.input, text: u.text, isError: u.isError }))
+    .filter(step => step.id !== undefined)
+
+const ask = async ($, question) => {
+  try {
+    const ran = await $.process.run(RULE, { stdin: JSON.stringify(question), timeoutMs: PATIENCE_MS })
+    return ran.exitCode === 0 ? JSON.parse(ran.stdout) : undefined
+  } catch {
+    return undefined
+  }
+}
 
 export const register = on => {
   let isDirty = false
+  let isAnswered // a promise: whether the rule answers here; without it nothing is dropped, and nothing is said
+  const gone = new Set() // what this mod took out of the conversation for good
+
   on("tool.call", async ($, e, next) => {
-    const ran = await next(e)
-    if (DELETES.test(e.tool) && !ran.isError) isDirty = true
+    const tool = OURS.exec(e.tool)?.[1]
+    if (tool === undefined) return next(e)
+    isAnswered ??= ask($, { steps: [] }).then(answer => answer !== undefined)
+    if (!TELLS.includes(tool)) return next(e)
+    if (!(await isAnswered)) {
+      isAnswered = undefined // perhaps next time
+      return next(e)
+    }
+    const told = ["compaction", `call=${e.tool_use_id}`, ...(gone.size > 0 ? [`gone=${[...gone].join(",")}`] : [])]
+    const ran = await next({ ...e, pensieve_plugin: told.join(" ") })
+    if (tool === "deleteContext" && !ran.isError) isDirty = true
     return ran
   }).catch(($, e, next) => next(e))
 
@@ -34,14 +58,20 @@ export const register = on => {
   })
 
   on("session.compact", async ($, e, next) => {
-    const stubs = forgotten(stepsOf(e.messages))
+    const steps = stepsOf(e.messages)
+    const isAnyDeleted = steps.some(step => OURS.exec(step.tool)?.[1] === "deleteContext")
+    // With the session's name, the hook that follows a compaction learns that this one took nothing else.
+    const compacts = isAnyDeleted ? await $.session.id() : ""
+    const results = (isAnyDeleted ? await ask($, { steps, compacts }) : undefined)?.results ?? {}
     let isAnyChanged = false
     const messages = e.messages.map(m => {
-      if (!(m.toolResults ?? []).some(t => stubs.has(nameOf(t.text)))) return m
+      if (!(m.toolResults ?? []).some(t => nameOf(t.text) in results)) return m
       isAnyChanged = true
       const toolResults = m.toolResults.map(t => {
-        const stub = stubs.get(nameOf(t.text))
-        return stub === undefined ? t : { tool_use_id: t.tool_use_id, text: stub, isError: false }
+        const name = nameOf(t.text)
+        if (!(name in results)) return t
+        if (nameOf(results[name]) === undefined) gone.add(name) // else parts of it stand
+        return { tool_use_id: t.tool_use_id, text: results[name], isError: false }
       })
       // A message handed back whole keeps its handle; one without is built from these fields.
       return { role: m.role, text: m.text, toolUses: m.toolUses ?? [], toolResults }
