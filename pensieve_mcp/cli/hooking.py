@@ -75,7 +75,7 @@ def forgotten(shell: Shell, servers: tuple[str, ...]) -> None:
     told = _told()
     steps = told.get("steps")
     if not isinstance(steps, list):
-        raise Miscast("There are no steps on stdin.", hint='Send {"steps": […]}.', slug="bad_argument")
+        raise Miscast("There are no steps on stdin.", hint='Send {"steps": […]}.', slug="no_steps")
     facts = Facts(frozenset(servers) or frozenset({"pensieve"}), frozenset(spellbook()))
     answer = rule(steps, facts)
     if answer["results"] and (mark := _mark(shell, told.get("compacts"))) is not None:

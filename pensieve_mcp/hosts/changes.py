@@ -6,8 +6,11 @@ import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from pensieve_mcp.hosts import files
+
+State = Literal["ok", "note", "bad"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,14 +10,15 @@ import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pensieve_mcp.errors import PensieveError
 from pensieve_mcp.hosts import editing, files
 from pensieve_mcp.hosts.catalog import DISTRIBUTION, HOSTS, Host, Place, Scope, launcher_length, served, words
+from pensieve_mcp.hosts.changes import State
+from pensieve_mcp.hosts.extra_checkup import extra_findings
 from pensieve_mcp.hosts.machine import Machine
 
-State = Literal["ok", "note", "bad"]
 VERSION_SECONDS = 20
 LEAST_START_SECONDS = 10
 BYTES_PER_TOKEN = 4  # as the hosts count it
@@ -111,6 +112,8 @@ def checkup(
                 Finding(entry.host.title, "ok", f"{entry.name} in {entry.place.path}: serves {shown}")
             )
         findings += problems
+    extra = extra_findings(machine, project, version, {entry.host.name for entry in entries})
+    findings += [Finding(host.title, state, detail, advice) for host, state, detail, advice in extra]
     return [*findings, *_doubled(entries)]
 
 

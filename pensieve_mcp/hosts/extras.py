@@ -113,7 +113,7 @@ def plugin_changes(
             raise HostError(
                 f"{path} is there, but not of ours.",
                 hint="Move it away and try again, or leave out --plugin.",
-                slug="host_name_taken",
+                slug="plugin_taken",
             )
         changes.append(Change(found, text if add else None, is_ours=True, folder=folder))
     return changes

@@ -151,3 +151,27 @@ def test_the_doctor_looks_at_the_hosts(pensieve: Pensieve, at_home: Path, docume
     mine = [one for one in told if one["name"] == "Cursor"]
 
     assert any(one["state"] == "bad" and "is not there" in one["detail"] for one in mine), told
+
+
+def test_plugin_and_hook_are_shown_put_and_taken_away(
+    pensieve: Pensieve, at_home: Path, documents: Path
+) -> None:
+    """--print for whoever pastes, --dry-run for whoever looks; then both, and nothing of them afterwards."""
+    asked = ("install", "claude-code", documents, "--plugin", "--hook")
+    printed = pensieve(*asked, "--print")
+    assert "session.compact" in printed.out and '"SessionStart"' in printed.out
+    assert "register.js:" in printed.err and "settings.json:" in printed.err
+    shown = pensieve(*asked, "--dry-run")
+    assert "+export const register" in shown.out and "hook session-start" in shown.out
+    assert not list(at_home.rglob("*"))
+
+    done = pensieve(*asked, "--json")
+    assert done.code == 0 and sum("pensieve-mod" in one for one in json.loads(done.out)["files"]) == 3
+    assert "nothing to do" in pensieve(*asked).err
+    codex = pensieve("install", "codex", documents, "--hook")
+    assert "after you have trusted it" in codex.err
+    gone = pensieve("uninstall", "claude-code")
+    assert "register.js (removed)" in gone.err
+    assert not (at_home / ".claude" / "skills" / "pensieve-mod").exists()
+    refused = pensieve("install", "cursor", documents, "--plugin")
+    assert refused.code == 1 and "Cursor takes no plugin" in refused.err
