@@ -40,6 +40,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "hook": ("hooking", "hook"),
     "model": ("train", "model"),
     "train": ("train", "train"),
+    "eval": ("evaluating", "evaluation"),
 }
 """Command → (file, function), in the order of `--help`: from the first run to the machine room."""
 

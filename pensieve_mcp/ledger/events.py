@@ -108,6 +108,11 @@ class Transcript:
     sealed: tuple[Sealed, ...] = ()
     by_number: dict[int, int] = field(default_factory=dict, compare=False)  # number → place in entries
     compactions: int = 0
+    touched: list[int] = field(default_factory=list, compare=False, repr=False)
+    """Places said or changed, in order, of the folding this came from: shared with later transcripts of it, which have
+    more of them. Whoever keeps a view looks only at what is new."""
+    touches: int = field(default=0, compare=False, repr=False)
+    """How many of `touched` this transcript knows of."""
 
 
 def fold(events: Iterable[Event]) -> Transcript:

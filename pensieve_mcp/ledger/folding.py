@@ -32,6 +32,7 @@ class Folder:
     def __init__(self, events: Iterable[Event] = ()) -> None:
         self._entries: list[Entry] = []
         self._places: dict[int, int] = {}
+        self._touched: list[int] = []
         self._sealed: list[Sealed] = []
         self._rounds = self._visible = self._peak = self._freed = self._compactions = 0
         self._made: Transcript | None = None
@@ -90,6 +91,8 @@ class Folder:
                 sealed=tuple(self._sealed),
                 by_number=dict(self._places),
                 compactions=self._compactions,
+                touched=self._touched,
+                touches=len(self._touched),
             )
         return self._made
 
@@ -110,6 +113,7 @@ class Folder:
         if message.number in self._places:
             return
         self._places[message.number] = len(self._entries)
+        self._touched.append(len(self._entries))
         self._entries.append(Entry(message))
         self._visible += standing_tokens(self._entries[-1])
         if message.role == "assistant":
@@ -119,6 +123,7 @@ class Folder:
         place = self._places[entry.message.number]
         before = self._entries[place]
         self._entries[place] = entry
+        self._touched.append(place)
         self._visible += standing_tokens(entry) - standing_tokens(before)
         self._freed += _freed(entry) - _freed(before)
 

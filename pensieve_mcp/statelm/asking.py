@@ -107,7 +107,9 @@ def ask(
     spoken = dialect_name or usual
     prefixes = workspace.prefix(*under)
     if definite.backend == "extractive" and backend is None:
-        return extractive.answer(_loop(workspace, question, Ours(), "", prefixes, watch, cancelled))
+        return extractive.answer(
+            _loop(workspace, question, Ours(search=search), "", prefixes, watch, cancelled)
+        )
     speaker = _dialect(spoken, search)
     opened = backend or open_backend(definite, hear=hear)
     try:

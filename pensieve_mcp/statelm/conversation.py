@@ -25,7 +25,65 @@ if TYPE_CHECKING:
 
 MAX_THOUGHT_CHARS = 4_000  # what is kept of a thought; longer ones are repetition
 DOOR = "loop"
+KEPT_CHARS = 2_000_000  # of messages at hand without the ledger: more than the windows of most models
 RESERVE_TOKENS = 200  # of a small window: one line of output
+
+
+class View:
+    """Calls and results of one folding, kept up to date by what changed. `forgotten` counts them."""
+
+    def __init__(self, touched: list[int]) -> None:
+        self.touched = touched
+        self.forgotten = 0
+        self._known = 0
+        self._entries: dict[int, Entry] = {}  # by place in the transcript, in order
+        self._places: dict[int, int] = {}
+        self._of_tool: dict[str, list[int]] = {}
+        self._whole: dict[int, Entry] = {}
+        self._all: tuple[Entry, ...] | None = None
+        self._deletable: tuple[Entry, ...] | None = None
+
+    def catch_up(self, transcript: Transcript) -> None:
+        if self._known == transcript.touches:
+            return
+        for place in self.touched[self._known : transcript.touches]:
+            entry = transcript.entries[place]
+            if entry.message.role not in ("assistant", "tool"):
+                continue
+            before = self._entries.get(place)
+            self._entries[place] = entry
+            self._places[entry.message.number] = place
+            if before is None and entry.message.role == "tool":
+                self._of_tool.setdefault(entry.message.tool, []).append(place)
+            self.forgotten += entry.forgotten - (before is not None and before.forgotten)
+            if entry.forgotten or entry.pinned:
+                self._whole.pop(place, None)
+            else:
+                self._whole[place] = entry
+        self._known = transcript.touches
+        self._all = self._deletable = None
+
+    def at(self, number: int) -> Entry | None:
+        """A call or result by its number."""
+        place = self._places.get(number)
+        return None if place is None else self._entries[place]
+
+    def all(self) -> tuple[Entry, ...]:
+        if self._all is None:
+            self._all = tuple(self._entries.values())
+        return self._all
+
+    def deletable(self) -> tuple[Entry, ...]:
+        if self._deletable is None:
+            # what was restored stands at the end of the dictionary, and in its old place in the prompt
+            self._deletable = tuple(self._whole[place] for place in sorted(self._whole))
+        return self._deletable
+
+    def results(self, tools: tuple[str, ...]) -> list[Entry]:
+        places = [place for tool in dict.fromkeys(tools) for place in self._of_tool.get(tool, ())]
+        if len(tools) > 1:
+            places.sort()
+        return [self._entries[place] for place in places]
 
 
 class Conversation(Episode):
@@ -35,6 +93,12 @@ class Conversation(Episode):
     window_tokens: int | None = None  # of the model, where it is smaller than the settings'
     rounds: int | None = None  # more than the settings' where documents are read in order
     _held: dict[str, Any] | None = None
+    _view: View | None = None
+    _kept_chars: int = 0
+
+    @cached_property
+    def _texts(self) -> dict[int, str]:
+        return {}
 
     @classmethod
     def begin(
@@ -163,28 +227,54 @@ class Conversation(Episode):
 
     # -- what is there -------------------------------------------------------------------------------------
 
+    def _looked_at(self) -> View:
+        """What is looked at every turn, carried on from turn to turn: a long conversation costs no more than a short
+        one."""
+        transcript = self.transcript()
+        if self._view is None or self._view.touched is not transcript.touched:
+            self._view = View(transcript.touched)
+        self._view.catch_up(transcript)
+        return self._view
+
     def spoken(self) -> tuple[Entry, ...]:
         """Calls and results, without the question."""
-        return tuple(e for e in self.transcript().entries if e.message.role in ("assistant", "tool"))
+        return self._looked_at().all()
+
+    def deletable(self) -> tuple[Entry, ...]:
+        """Of these what stands there whole and may go."""
+        return self._looked_at().deletable()
+
+    def anything_forgotten(self) -> bool:
+        return self._looked_at().forgotten > 0
 
     def call_of(self, entry: Entry) -> tuple[str, dict[str, Any]]:
         """Name and arguments of a call, or ("", {}) where the model called nothing."""
         try:
-            said = json.loads(self.workspace.ledger.content(entry.message))
+            said = json.loads(self.text_of(entry))
             return str(said["name"]), dict(said["arguments"])
         except (ValueError, KeyError, TypeError):
             return "", {}
 
     def text_of(self, entry: Entry) -> str:
-        return self.workspace.ledger.content(entry.message)
+        """Its words, as said. Kept at hand, since every turn prints them again."""
+        number = entry.message.number
+        text = self._texts.get(number)
+        if text is None:
+            text = self.workspace.ledger.content(entry.message)
+            self._texts[number] = text
+            self._kept_chars += len(text)
+            while self._kept_chars > KEPT_CHARS and len(self._texts) > 1:
+                self._kept_chars -= len(self._texts.pop(next(iter(self._texts))))
+        return text
 
     def results(self, *tools: str, errors: bool = False) -> tuple[Entry, ...]:
         """Results of these tools, in order."""
-        return tuple(
-            e
-            for e in self.spoken()
-            if e.message.role == "tool" and e.message.tool in tools and (errors or not e.message.is_error)
-        )
+        found = self._looked_at().results(tools)
+        return tuple(e for e in found if errors or not e.message.is_error)
+
+    def noted_since(self, number: int) -> bool:
+        """Whether a note was written after this message."""
+        return any(e.message.number > number for e in reversed(self.results("note", "updateNote")))
 
     def last_result(self) -> Entry | None:
         spoken = self.spoken()
@@ -202,9 +292,9 @@ class Conversation(Episode):
     def keys(self) -> tuple[str, ...]:
         """Keys written in this conversation, as stored, in order of first writing."""
         written: dict[str, None] = {}
-        spoken = {e.message.number: e for e in self.spoken()}
+        view = self._looked_at()
         for entry in self.results("note", "updateNote"):
-            call = spoken.get(entry.message.invoking or 0)
+            call = view.at(entry.message.invoking or 0)
             key = self.call_of(call)[1].get("key") if call is not None else None
             if isinstance(key, str):
                 written[self.stored_key(key.strip())] = None

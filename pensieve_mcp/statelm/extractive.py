@@ -7,15 +7,17 @@ sentence speaks of what the question names. It never rewords and never guesses.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 from pensieve_mcp.statelm.loop import Loop
-from pensieve_mcp.statelm.sentences import coverage, names, sentences, stems, words
+from pensieve_mcp.statelm.sentences import WORD, coverage, names, sentences, stems, words
 from pensieve_mcp.statelm.turns import Asked, Call
 
 READS = 3  # chunks read before the best sentence is chosen
 LEAST_COVERAGE = 0.45  # of the question's weight that a sentence must hold
 NEIGHBOURS = 2  # sentences before, in which the thing spoken of may be named
+TIDY_TURNS = 20
 LEAST_WORDS = 8  # of what has no sentence mark: a row of a table, a line of a log
 NOT_FOUND = "not found"
 
@@ -28,9 +30,16 @@ class Candidate:
 
 
 def answer(loop: Loop) -> Asked:
-    """Run one question to its end, in our own dialect. Raises StorageError."""
+    """Run one question to its end, in our own dialect; without search every chunk is read in order. Raises
+    StorageError."""
+    if not loop.dialect.search:
+        return _scan(loop)
     question = loop.conversation.question
-    search = loop.act(Call("searchEngine", {"keyword": question, "limit": READS * 2}))
+    wanted: dict[str, object] = {"keyword": question, "limit": READS * 2}
+    if named := [word for word in WORD.findall(question) if word.lower() in names(question)]:
+        # what is asked about by name is looked for by its name, too: common words must not crowd it out
+        wanted["queries"] = [" ".join(named)]
+    search = loop.act(Call("searchEngine", wanted))
     found: list[Candidate] = []
     if search is not None and not search.is_error:
         for hit in search.result["retrieved_chunks"][:READS]:
@@ -55,7 +64,35 @@ def answer(loop: Loop) -> Asked:
                 )
             loop.act(Call("deleteContext", {"msg_id": read.message["msg_id"]}))
         loop.act(Call("deleteContext", {"msg_id": search.message["msg_id"]}))
-    best = max(found, key=lambda one: one.score, default=None)
+    return _finish(loop, max(found, key=lambda one: one.score, default=None))
+
+
+def _scan(loop: Loop) -> Asked:
+    """Chunk after chunk: noted is what beats the best so far, and every chunk is deleted once it was looked at."""
+    question = loop.conversation.question
+    key = f"{loop.conversation.episode_id}-best"
+    best: Candidate | None = None
+    for turn in itertools.count(1):
+        if loop.cancelled():
+            break
+        if turn % TIDY_TURNS == 0:
+            loop.prompt()  # folds old stubs, which fill any window in the end
+        read = loop.act(Call("readChunk", {"enable_scan": True}))
+        if read is None or read.is_error:  # past the last one, or there is none
+            return _finish(loop, best)
+        for part in read.result["retrieved_chunk"]:
+            one = best_sentence(question, part["content"], part["chunk_id"])
+            if one is None or (best is not None and one.score <= best.score):
+                continue
+            best = one
+            evidence = [{"chunk_id": f"c{one.chunk_id}", "quote": one.text}]
+            note = {"key": key, "summary": one.text[:200], "content": one.text, "evidence": evidence}
+            loop.act(Call("note", note))
+        loop.act(Call("deleteContext", {"msg_id": read.message["msg_id"]}))
+    return loop.result("cancelled", extractive=True, model="none")
+
+
+def _finish(loop: Loop, best: Candidate | None) -> Asked:
     if best is None:
         loop.act(Call("finish", {"answer": NOT_FOUND}))
     else:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pensieve_mcp.errors import BackendError, Miscast, PensieveError
+from pensieve_mcp.ledger.stubs import Run, coalesced, standing_tokens
 from pensieve_mcp.spellbook.casting import CastResult, cast
 from pensieve_mcp.statelm.backends import Backend
 from pensieve_mcp.statelm.conversation import Conversation, heaviest_results
@@ -33,6 +34,9 @@ HARD_STOP_ROUNDS = 200  # the paper's evaluation; the budget of rounds (150) onl
 ROUNDS_A_CHUNK, SCAN_ROUNDS = 3, 50  # without search: read, note, delete; and some to begin and end
 STRAY_TURNS = 4  # turns in a row that came to nothing, after which a model is stuck
 SAME_CALL = 3  # times a chunk may be read, and the same search be made, whatever happened between
+HEAVY_TOKENS = 200  # of a result that is worth deleting by itself
+READING_PERCENT = 85  # of the window, below what counts as crowded
+KEPT_ENTRIES = 16  # the last of a conversation, never folded into a line
 UNCOUNTED = Usage()
 CHANGING = frozenset({"note", "updateNote", "deleteContext", "restoreContext", "buildIndex"})
 ENDLESS = frozenset(
@@ -71,6 +75,7 @@ class Loop:
         self._counts: Counter[str] = Counter()
         self._written: Counter[str] = Counter()  # since the state last changed
         self._ever: Counter[str] = Counter()
+        self._runs: dict[tuple[int, int, int], int] = {}
         self._strays = 0
         self._last_tool = ""
         self._began = time.monotonic(), time.process_time()
@@ -237,24 +242,59 @@ class Loop:
         )
 
     def _make_room(self) -> bool:
-        """A prompt that does not fit cannot be sent: the heaviest result goes, in our name. The model sees its stub,
-        the ledger says who did it. Answers whether anything went."""
-        settings = self.conversation.settings
-        if self.conversation.budget().used <= settings.window_tokens - settings.reserve_tokens:
+        """A prompt that does not fit cannot be sent: the heaviest result goes, in our name, and where none is heavy the
+        older half of what is left, as one line. The model sees stubs, the ledger says who did it. Answers whether
+        anything went."""
+        if self.conversation.budget().used <= self._most_tokens():
             return False
         heavy = heaviest_results(self.conversation.spoken())
-        if not heavy:
+        if heavy and (heavy[0].message.tokens >= HEAVY_TOKENS or self.dialect.name != "ours"):
+            numbers: tuple[int, ...] = (heavy[0].message.number,)
+        elif self.dialect.name == "ours":
+            # calls and small results of a long reading: their stubs become one line
+            old = self.conversation.deletable()[:-KEPT_ENTRIES]
+            numbers = tuple(entry.message.number for entry in old[: (len(old) + 1) // 2])
+        else:
             return False
-        self.conversation.forget((heavy[0].message.number,), "over budget: deleted by the loop")
+        if not numbers:
+            return False
+        self.conversation.forget(numbers, "over budget: deleted by the loop")
         return True
 
+    def _most_tokens(self) -> int:
+        """What may stand in the prompt. Reading in order must always find room for one more chunk."""
+        settings = self.conversation.settings
+        most = settings.window_tokens - settings.reserve_tokens
+        if self.dialect.search or self.dialect.name != "ours":
+            return most
+        return min(most * READING_PERCENT // 100, most - self.conversation.chunk_set.size_tokens)
+
     def _measure(self, printed: Prompt) -> None:
+        visible = self.conversation.transcript().visible_tokens
         if self.dialect.name == "compact":
-            overhead = count_tokens(printed.text) - self.conversation.transcript().visible_tokens
+            overhead = count_tokens(printed.text) - visible
         else:
             first = sum(count_tokens(str(m["content"])) for m in printed.messages[:2])
-            overhead = first + count_tokens(json.dumps(printed.tools, ensure_ascii=False))
+            overhead = first + self._tools_tokens(printed)
+            if self.dialect.name == "ours":
+                overhead -= self._spared()
         self.conversation.with_overhead(overhead)  # below zero where old pairs are not shown at all
+
+    def _tools_tokens(self, printed: Prompt) -> int:
+        return count_tokens(json.dumps(printed.tools, ensure_ascii=False))
+
+    def _spared(self) -> int:
+        """What old stubs take less as lines than one by one. A line never changes, so it is counted once."""
+        spared = 0
+        for item in coalesced(self.conversation.spoken()):
+            if not isinstance(item, Run):
+                continue
+            name = item.numbers[0], item.numbers[-1], len(item.entries)
+            if name not in self._runs:
+                standing = sum(standing_tokens(entry) for entry in item.entries)
+                self._runs[name] = standing - count_tokens(item.line())
+            spared += self._runs[name]
+        return spared
 
     # -- many turns ----------------------------------------------------------------------------------------
 

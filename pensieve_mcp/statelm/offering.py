@@ -38,8 +38,7 @@ def offer(conversation: Conversation, *, hits_in: Callable[[str], list[int]], se
     """The tools this state allows. `hits_in` reads chunk ids from a search result as the dialect words it; without
     `search` documents are read in order, as in the paper's needle test."""
     budget = conversation.budget()
-    spoken = conversation.spoken()
-    deletable = tuple(e for e in spoken if not e.forgotten and not e.pinned)
+    deletable = conversation.deletable()
     spells = set(ALWAYS)
     if not search:
         spells.discard("searchEngine")
@@ -56,7 +55,7 @@ def offer(conversation: Conversation, *, hits_in: Callable[[str], list[int]], se
         spells |= {"readNote", "updateNote"}
     if any(e.message.role == "tool" for e in deletable):
         spells.add("deleteContext")
-    if any(e.forgotten for e in spoken):
+    if conversation.anything_forgotten():
         spells.add("restoreContext")
     crowded = budget.used * 100 >= CROWDED_PERCENT * (budget.window - conversation.settings.reserve_tokens)
     if crowded:

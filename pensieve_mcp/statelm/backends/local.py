@@ -63,7 +63,6 @@ class Local:
 
     def reply(self, prompt: Prompt) -> Reply:
         request: dict[str, Any] = {
-            "prompt": prompt.text or printed(prompt.messages, prompt.tools),
             "n_predict": prompt.max_output_tokens,
             "temperature": self.temperature,
             "cache_prompt": True,
@@ -73,8 +72,14 @@ class Local:
             rules = prompt.grammar or (tool_call_grammar(prompt.tools) if prompt.tools else "")
             if rules:
                 request["grammar"] = rules
+        plain = not prompt.text and not prompt.tools  # no call is wanted: the model's own template
+        if plain:
+            request["messages"] = list(prompt.messages)
+        else:
+            request["prompt"] = prompt.text or printed(prompt.messages, prompt.tools)
+        ask = self._server.handle_chat_completions if plain else self._server.handle_completions
         try:
-            answer = self._server.handle_completions(request)
+            answer = ask(request)
         except Exception as error:
             raise BackendError(
                 f"The model failed: {' '.join(str(error).split())[:300]}.",
@@ -90,7 +95,7 @@ class Local:
                 slug="model_failed",
             )
         choice = answer["choices"][0] if "choices" in answer else answer
-        text = choice.get("text", choice.get("content", ""))
+        text = choice.get("text", choice.get("content", choice.get("message", {}).get("content") or ""))
         timings = answer.get("timings", {})
         cached = int(timings.get("cache_n", 0))
         usage = Usage(int(timings.get("prompt_n", 0)) + cached, cached, int(timings.get("predicted_n", 0)))
