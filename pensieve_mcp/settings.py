@@ -99,6 +99,13 @@ class Settings:
         "Wording of stubs and results: ours, or published for the paper's trained weights.",
         choices=("ours", "published"),
     )
+    ask_backend: str = _setting(
+        "",
+        "Who answers `pensieve ask`; set, it also adds the tool askStateLM. Keys come from the environment alone.",
+        choices=("", "auto", "openai", "anthropic", "local", "extractive", "scripted"),
+    )
+    ask_model: str = _setting("", "Model of that backend: its name at the endpoint, or a GGUF file.")
+    ask_url: str = _setting("", "Address of the endpoint of that backend.")
     gateway_policy: str = _setting(
         "batched",
         "When the gateway takes deleted text out of the prompt: eager (at once), batched (when it pays), "

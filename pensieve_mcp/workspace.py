@@ -100,6 +100,8 @@ class Workspace:
         self._lock = threading.RLock()
         self._open: dict[str, Any] = {}
         self._index_seen: tuple[int, ...] = ()
+        self.asks: Any = None
+        """Who answers whole questions (`spellbook/entrusting.py`), where a door brought one."""
         self._last_look = -1e9  # monotonic seconds of the last look at the folders
 
     # -- opening -------------------------------------------------------------------------------------------
@@ -191,7 +193,9 @@ class Workspace:
         self.close()
 
     def close(self) -> None:
-        """Close what was opened and end the background build of this process."""
+        """Close what was opened, end the background build of this process and the questions that are being answered."""
+        if self.asks is not None:
+            self.asks.close()
         with self._lock:
             opened, self._open = self._open, {}
         for name in ("build", "recollection", "index", "corpus", "ledger", "notebook", "blobs", "precious"):

@@ -186,6 +186,7 @@ def bundle() -> dict[str, Any]:
             },
         },
         "tools": [{"name": spell.name, "description": spell.description} for spell in spellbook().values()],
+        "tools_generated": True,  # askStateLM, where a backend is configured
         "prompts_generated": True,
         "compatibility": {
             "platforms": ["darwin", "win32", "linux"],

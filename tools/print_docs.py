@@ -82,22 +82,36 @@ def tools_short() -> str:
 
     return table(
         ("tool", "arguments", "what it does"),
-        [(f"`{s.name}`", arguments(s.input_schema()), s.description) for s in spellbook().values()],
+        [
+            (f"`{s.name}`", arguments(s.input_schema()), s.description + _only_where(s.name))
+            for s in spellbook(asking=True).values()
+        ],
     )
+
+
+def _only_where(name: str) -> str:
+    """What a tool that is not always there needs."""
+    from pensieve_mcp.spellbook.registry import ASKING
+
+    return " *Only where `ask_backend` is set.*" if name in ASKING else ""
 
 
 def tools_long() -> str:
     from pensieve_mcp.spellbook.registry import spellbook
 
     parts = []
-    for spell in spellbook().values():
+    for spell in spellbook(asking=True).values():
         schema, answer = spell.input_schema(), spell.output_schema()
         hints = spell.annotations()
         facts = [
             "read only" if hints["readOnlyHint"] else "writes",
             "may be repeated" if hints["idempotentHint"] else "each call counts",
         ]
-        parts.append(f"## {spell.name}\n\n{spell.description}\n\n*{spell.title}; {', '.join(facts)}.*\n")
+        if hints["openWorldHint"]:
+            facts.append("asks the model you configured")
+        parts.append(
+            f"## {spell.name}\n\n{spell.description}{_only_where(spell.name)}\n\n*{spell.title}; {', '.join(facts)}.*\n"
+        )
         rows: list[tuple[object, ...]] = []
         for name, one in schema["properties"].items():
             limits = [

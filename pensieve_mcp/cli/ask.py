@@ -75,10 +75,15 @@ def ask(
     from pensieve_mcp.statelm import asking, trajectories
     from pensieve_mcp.statelm.conversation import Conversation
 
-    choice = asking.choice_from(
-        shell.environment, backend=backend or "", model=model, url=url, temperature=temperature
-    )
     with shell.open(*paths, making=True) as workspace:
+        choice = asking.choice_from(
+            shell.environment,
+            workspace.settings,
+            backend=backend or "",
+            model=model,
+            url=url,
+            temperature=temperature,
+        )
         build(workspace)
         asked = asking.ask(
             workspace,

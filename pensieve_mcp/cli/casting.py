@@ -55,6 +55,10 @@ def run_cast(shell: Shell, spell: str, arguments: dict[str, Any], handle: str | 
         return 1
     # builds run in this process: one that ends with the command would be begun and killed by every cast
     with shell.open() as workspace:
+        if workspace.settings.ask_backend:
+            from pensieve_mcp.spellbook.entrusting import Asks
+
+            workspace.asks = Asks.of(workspace, shell.environment, wait_seconds=None)
         episode = workspace.episode(DOOR, handle=handle)
         if handle is None:
             say(f"Episode {episode.handle} (go on with --episode {episode.handle}).")
@@ -78,7 +82,7 @@ def _refused(spell: str, arguments: dict[str, Any]) -> Miscast | None:
     from pensieve_mcp.spellbook.casting import check_arguments, find_spell
 
     try:
-        check_arguments(find_spell(spell), arguments)
+        check_arguments(find_spell(spell, asking=True), arguments)
     except Miscast as refused:
         return refused
     return None
@@ -152,7 +156,7 @@ def spec(shell: Shell, spell: str | None, as_json: bool) -> None:
     from pensieve_mcp.spellbook.casting import find_spell
     from pensieve_mcp.spellbook.registry import spellbook
 
-    chosen = [find_spell(spell)] if spell else list(spellbook().values())
+    chosen = [find_spell(spell, asking=True)] if spell else list(spellbook().values())
     if as_json:
         put_json(
             [

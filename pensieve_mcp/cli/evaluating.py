@@ -34,17 +34,29 @@ def _lengths(text: str) -> tuple[int, ...]:
 
 @evaluation.command(short_help="Run suites; run again to go on.")
 @click.argument("suites", nargs=-1, required=True, type=click.Choice(SUITES), metavar="SUITE...")
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), default=Path("eval"), show_default=True)
-@click.option("--lengths", default="", help="Lengths, parted by commas: 32k,128k,1m; for interference updates of a key.")
-@click.option("--n", "count", type=click.IntRange(1), default=20, show_default=True, help="Questions a length.")
+@click.option(
+    "--out", type=click.Path(file_okay=False, path_type=Path), default=Path("eval"), show_default=True
+)
+@click.option(
+    "--lengths", default="", help="Lengths, parted by commas: 32k,128k,1m; for interference updates of a key."
+)
+@click.option(
+    "--n", "count", type=click.IntRange(1), default=20, show_default=True, help="Questions a length."
+)
 @click.option("--seed", type=int, default=31, show_default=True)
 @click.option("--systems", default="loop", show_default=True, help=f"Parted by commas: {', '.join(SYSTEMS)}.")
-@click.option("--backend", type=click.Choice(["auto", "openai", "anthropic", "local", "extractive", "scripted"]))
+@click.option(
+    "--backend", type=click.Choice(["auto", "openai", "anthropic", "local", "extractive", "scripted"])
+)
 @click.option("--model", metavar="NAME", default="", help="Model of the endpoint, or a GGUF file.")
 @click.option("--url", metavar="URL", default="")
 @click.option("--dialect", type=click.Choice(["ours", "published", "compact"]))
-@click.option("--no-search", is_flag=True, help="Read in order instead of searching, as in the paper's needle test.")
-@click.option("--window", type=click.IntRange(512), default=32_000, show_default=True, help="Tokens of the window.")
+@click.option(
+    "--no-search", is_flag=True, help="Read in order instead of searching, as in the paper's needle test."
+)
+@click.option(
+    "--window", type=click.IntRange(512), default=32_000, show_default=True, help="Tokens of the window."
+)
 @click.option("--label", default="", help="What to call the model in the report.")
 @click.option("--text", "text_folder", type=click.Path(exists=True, file_okay=False, path_type=Path),
               help="Text files to hide the evidence in; default: Python's own documentation and library.")  # fmt: skip
@@ -78,10 +90,12 @@ def run(
     Each answer is a line of OUT/records.jsonl at once; what stands there is not asked again. OUT/report.md and
     OUT/SUITE.svg hold all that was ever run into OUT, other models and systems, too.
     """
-    from pensieve_mcp.settings import data_folder
+    from pensieve_mcp.settings import FILE_NAME, data_folder, resolve
     from pensieve_mcp.statelm import asking
     from pensieve_mcp.statelm.evaluation import running, texts
 
+    if lengths and "interference" in suites and len(suites) > 1:
+        raise click.UsageError("Lengths of interference are updates, not tokens: run it by itself.")
     plan = running.Plan(
         suites=suites,
         lengths=_lengths(lengths),
@@ -94,13 +108,17 @@ def run(
         label=label,
         keep_beds=keep_beds,
     )
-    choice = asking.choice_from(shell.environment, backend=backend or "", model=model, url=url)
+    home = data_folder(shell.environment)
+    resolved = resolve(files=(home / FILE_NAME,), environment=shell.environment, arguments=shell.settings)
+    choice = asking.choice_from(
+        shell.environment, resolved.settings, backend=backend or "", model=model, url=url
+    )
     source = texts.paragraphs_of_folder(text_folder) if text_folder else texts.paragraphs_of_python()
     records = running.run(
         plan,
         choice,
         out,
-        home=data_folder(shell.environment),
+        home=home,
         text=source,
         tell=(lambda line: None) if quiet else say,
     )

@@ -214,7 +214,7 @@ def _gateway(
         upstreams,
         settings,
         None if workspace is None else lambda: workspace,
-        tools=frozenset(spellbook()),
+        tools=frozenset(spellbook(asking=True)),
         told=told,
         **options,
     )

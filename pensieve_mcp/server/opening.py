@@ -54,13 +54,14 @@ class Opening:
                 raise options.no_folder()
             from pensieve_mcp.workspace import Workspace
 
-            return Workspace.open(
+            workspace = Workspace.open(
                 options.folders,
                 name=options.workspace,
                 state=options.state,
                 environment=environment,
                 arguments=settings,
             )
+            return with_reader(workspace, environment)
 
         opening = cls(options, open_workspace)
         opening._answer_bytes = Settings().result_bytes if spared else None
@@ -74,6 +75,14 @@ class Opening:
             if self._workspace is None:
                 self._workspace = self._open()
             return self._workspace
+
+    def asking(self) -> bool:
+        """Whether whole questions can be asked, so that there is a tool for it. Opens no database; False where there is
+        nothing to open."""
+        try:
+            return self.options.given and self.workspace().asks is not None
+        except PensieveError:  # every call tells it
+            return False
 
     def answer_bytes(self) -> int:
         """Most bytes an answer may have, as a host counts them."""
@@ -126,3 +135,12 @@ class Opening:
             workspace, self._workspace = self._workspace, None
         if workspace is not None:
             workspace.close()
+
+
+def with_reader(workspace: Workspace, environment: Mapping[str, str]) -> Workspace:
+    """The workspace, with somebody to ask whole questions where a backend is configured."""
+    if workspace.settings.ask_backend:
+        from pensieve_mcp.spellbook.entrusting import Asks
+
+        workspace.asks = Asks.of(workspace, environment)
+    return workspace

@@ -47,9 +47,10 @@ SESSION_HEADER = "mcp-session-id"
 STATELESS_VERSION = "2026-07-28"
 RESOURCE_NOT_FOUND = -32002  # through 2025-11-25; then it is invalid params
 
+ASK = "askStateLM"
 FIRST_BUILD_SECONDS = 2.0  # as long as buildIndex waits
 FIRST_RESULT_SECONDS = 20.0  # a loaded machine needs some for its first process; every host waits 30 and more
-LOOK_AT_DOCUMENTS = frozenset({"analyzeText", "searchEngine", "readChunk"})
+LOOK_AT_DOCUMENTS = frozenset({"analyzeText", "searchEngine", "readChunk", ASK})
 
 EPISODE_PROPERTY = {"type": "string", "description": "The handle your first result told."}
 
@@ -134,8 +135,8 @@ class Surface:
         self._resources = Resources(opening, self._episodes, explicit=explicit)
         self._prompts = Prompts(opening, self._episodes)
         self.watch = Watch(opening, self.workers, look_seconds=look_seconds)
-        self._book = spellbook()
-        self._tools = [self._tool(spell) for spell in self._book.values()]
+        self._book = spellbook(asking=True)
+        self._tools = {spell.name: self._tool(spell) for spell in self._book.values()}
         self._listed = anyio.Event()
         self._answering = 0
         self.server = PensieveServer(opening, self)
@@ -192,13 +193,15 @@ class Surface:
         )
 
     def input_schema(self, name: str) -> Mapping[str, Any] | None:
-        return next((tool.input_schema for tool in self._tools if tool.name == name), None)
+        tool = self._tools.get(name)
+        return tool.input_schema if tool is not None else None
 
     async def list_tools(
         self, ctx: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
         self._listed.set()
-        return types.ListToolsResult(tools=self._tools)
+        offered = spellbook(asking=self.opening.asking())
+        return types.ListToolsResult(tools=[self._tools[name] for name in offered])
 
     async def call_tool(self, ctx: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         self._answering += 1
@@ -240,7 +243,7 @@ class Surface:
             )
 
         try:
-            result = await self._told_of_progress(ctx, params.name, work)
+            result = await self._told_of_progress(ctx, params.name, arguments, work)
         except PensieveError as error:
             return refusal(error)
         except Exception as error:
@@ -250,24 +253,44 @@ class Surface:
             await self.watch.cast_done(wrote_notes=writes_notes)
         return result
 
-    async def _told_of_progress(self, ctx: Context, name: str, work: Callable[[], T]) -> T:
-        """The work's result; while buildIndex waits its short while, it is told how far it is. The SDK drops what
-        the caller did not ask for.
+    async def _told_of_progress(
+        self, ctx: Context, name: str, arguments: Mapping[str, Any], work: Callable[[], T]
+    ) -> T:
+        """The work's result; while buildIndex or askStateLM waits its short while, it is told how far it is. The SDK
+        drops what the caller did not ask for. A question whose caller gave up is ended.
         """
-        if name != "buildIndex":
+        if name not in ("buildIndex", ASK):
             return await self._worker(name, work)
         outcome: list[T] = []
         error: PensieveError | None = None
         async with anyio.create_task_group() as group:
-            group.start_soon(self._tell_progress, ctx)
+            if name == ASK:
+                group.start_soon(self._tell_turns, ctx, arguments)
+            else:
+                group.start_soon(self._tell_progress, ctx)
             try:
                 outcome.append(await self._worker(name, work))
             except PensieveError as raised:  # raised through the group it would come out wrapped
                 error = raised
+            except anyio.get_cancelled_exc_class():
+                if name == ASK and (workspace := self.opening.peek()) is not None and workspace.asks:
+                    workspace.asks.cancel(*_asked(arguments))
+                raise
             group.cancel_scope.cancel()
         if error is not None:
             raise error
         return outcome[0]
+
+    async def _tell_turns(self, ctx: Context, arguments: Mapping[str, Any]) -> None:
+        """What the reader does, turn by turn."""
+        told = -1
+        while True:
+            await anyio.sleep(PROGRESS_SECONDS)
+            workspace = self.opening.peek()
+            job = workspace.asks.peek(*_asked(arguments)) if workspace and workspace.asks else None
+            if job is not None and job.turns > told:
+                told = job.turns
+                await ctx.session.report_progress(told, None, job.told)
 
     async def _tell_progress(self, ctx: Context) -> None:
         told = -1
@@ -402,6 +425,13 @@ def _unforeseen(what: str, error: Exception) -> PensieveError:
         hint="This is a fault of ours; the server's log has the details.",
         slug="internal",
     )
+
+
+def _asked(arguments: Mapping[str, Any]) -> tuple[str, list[str]]:
+    """Question and paths of a call, as far as they are there."""
+    paths = arguments.get("paths")
+    listed = paths if isinstance(paths, list) else [paths] if isinstance(paths, str) else []
+    return str(arguments.get("question", "")), [str(path) for path in listed]
 
 
 def _client_name(ctx: Context) -> str:

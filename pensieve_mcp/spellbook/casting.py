@@ -64,7 +64,7 @@ def cast(
     raw = dict(arguments or {})
     episode = episode.during(Calling(name, raw, host_call_id, plugin))
     try:
-        spell = find_spell(name)
+        spell = find_spell(name, asking=episode.workspace.asks is not None)
         checked = check_arguments(spell, raw)
         outcome = spell.function(episode, checked)
     except PensieveError as raised:
@@ -79,9 +79,9 @@ def cast(
     return _answer(episode, spell, name, raw, outcome, error, host_call_id)
 
 
-def find_spell(name: str) -> Spell:
-    """The spell of this name. Raises Miscast with near names."""
-    book = spellbook()
+def find_spell(name: str, *, asking: bool = False) -> Spell:
+    """The spell of this name; with `asking` of those, too, that need a backend. Raises Miscast with near names."""
+    book = spellbook(asking=asking)
     if name in book:
         return book[name]
     folded = {known.lower(): known for known in book}

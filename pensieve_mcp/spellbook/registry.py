@@ -68,6 +68,7 @@ class Spell:
     reads_only: bool = False
     repeatable: bool = False
     title: str = ""
+    open_world: bool = False
 
     def input_schema(self) -> dict[str, Any]:
         """JSON Schema of the arguments: flat, without titles, null unions and defaults of null."""
@@ -84,13 +85,14 @@ class Spell:
         return _flat(self.result.model_json_schema())
 
     def annotations(self) -> dict[str, Any]:
-        """Nothing of ours destroys for good or reaches the open world: every deletion can be restored."""
+        """Nothing of ours destroys for good: every deletion can be restored. Nothing but a question handed to a model
+        of the user's reaches the open world."""
         return {
             "title": self.title or self.name,
             "readOnlyHint": self.reads_only,
             "destructiveHint": False,
             "idempotentHint": self.reads_only or self.repeatable,
-            "openWorldHint": False,
+            "openWorldHint": self.open_world,
         }
 
 
@@ -111,6 +113,7 @@ def spell(
     reads_only: bool = False,
     repeatable: bool = False,
     title: str = "",
+    open_world: bool = False,
 ) -> Callable[[Callable[[Episode, Any], Outcome]], Callable[[Episode, Any], Outcome]]:
     """Declare a spell: its docstring is the description that every host's model reads."""
 
@@ -125,6 +128,7 @@ def spell(
             reads_only=reads_only,
             repeatable=repeatable,
             title=title,
+            open_world=open_world,
         )
         return function
 
@@ -138,11 +142,24 @@ ORDER = (
 """Order in every list: that of the work, and always the same, since prompt caches hang on it."""
 
 
-def spellbook() -> Mapping[str, Spell]:
-    """All spells by name, in order. Importing them is cheap: no basin is touched."""
-    from pensieve_mcp.spellbook import closing, forgetting, looking, noting, reading, searching  # noqa: F401
+ASKING = ("askStateLM",)
+"""Last in the list, and only where a backend is configured."""
 
-    return {name: _BOOK.spells[name] for name in ORDER}
+
+def spellbook(*, asking: bool = False) -> Mapping[str, Spell]:
+    """All spells by name, in order; with `asking` those, too, that need a backend. Importing them is cheap: no basin is
+    touched."""
+    from pensieve_mcp.spellbook import (  # noqa: F401
+        closing,
+        entrusting,
+        forgetting,
+        looking,
+        noting,
+        reading,
+        searching,
+    )  # fmt: skip
+
+    return {name: _BOOK.spells[name] for name in (*ORDER, *(ASKING if asking else ()))}
 
 
 def _flat(schema: dict[str, Any]) -> dict[str, Any]:

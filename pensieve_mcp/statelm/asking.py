@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pensieve_mcp.errors import BackendError
+from pensieve_mcp.settings import Settings
 from pensieve_mcp.statelm import bundled, extractive
 from pensieve_mcp.statelm.backends import Backend, Choice, open_backend
 from pensieve_mcp.statelm.dialects import Dialect, dialect
@@ -40,19 +41,24 @@ Asker = Callable[[str, Sequence[str], Callable[[str], None], Callable[[], bool]]
 
 def choice_from(
     environment: Mapping[str, str],
+    settings: Settings | None = None,
     *,
     backend: str = "",
     model: str = "",
     url: str = "",
     temperature: float | None = None,
 ) -> Choice:
-    """What is meant by options and environment; `auto` is the bundled model where it is installed, else the floor."""
-    chosen = backend or environment.get(BACKEND_VARIABLE, "") or "auto"
+    """What is meant by options, then settings (file and environment), then the environment where there are no settings
+    yet; `auto` is the bundled model where it is installed, else the floor. The key comes from the environment alone."""
+    set_ = settings or Settings()
+    if backend and set_.ask_backend not in ("", backend):
+        set_ = Settings()  # its model and address are those of another backend
+    chosen = backend or set_.ask_backend or environment.get(BACKEND_VARIABLE, "") or "auto"
     key = next((environment[name] for name in KEYS.get(chosen, ()) if environment.get(name)), "")
     return Choice(
         chosen,
-        model or environment.get(MODEL_VARIABLE, ""),
-        url or environment.get(URL_VARIABLE, ""),
+        model or set_.ask_model or environment.get(MODEL_VARIABLE, ""),
+        url or set_.ask_url or environment.get(URL_VARIABLE, ""),
         key,
         temperature,
     )
@@ -153,15 +159,16 @@ def asker(
 ) -> Asker | None:
     """The port for `askStateLM`: None unless a backend is configured. Raises nothing; the function raises
     as `ask`."""
-    meant = choice or choice_from(environment)
-    if meant.backend == "auto" and not environment.get(BACKEND_VARIABLE):
+    meant = choice or choice_from(environment, workspace.settings)
+    configured = choice is not None or workspace.settings.ask_backend or environment.get(BACKEND_VARIABLE)
+    if not configured:
         return None
 
     def run(
         question: str, paths: Sequence[str], told: Callable[[str], None], cancelled: Callable[[], bool]
     ) -> dict[str, Any]:
         def watch(turn: Turn) -> None:
-            told(f"{turn.number}. {turn.tool or 'no call'}, {turn.visible_tokens:,} tokens in mind")
+            told(f"turn {turn.number}, {turn.tool or 'no call'}, {turn.visible_tokens:,} tokens in mind.")
 
         asked = ask(workspace, question, meant, home=home, under=paths, watch=watch, cancelled=cancelled)
         return as_data(asked)

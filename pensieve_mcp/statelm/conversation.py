@@ -19,6 +19,7 @@ from pensieve_mcp.tokens import count_tokens
 
 if TYPE_CHECKING:
     from pensieve_mcp.corpus.types import ChunkSet
+    from pensieve_mcp.episode import Calling
     from pensieve_mcp.notebook.types import Note
     from pensieve_mcp.settings import Settings
     from pensieve_mcp.workspace import Workspace
@@ -182,6 +183,10 @@ class Conversation(Episode):
         return replace(given, window_tokens=self.window_tokens, reserve_tokens=reserve)
 
     # -- recording -----------------------------------------------------------------------------------------
+
+    def during(self, calling: Calling) -> Conversation:
+        """Itself: no gateway or plugin stands in our way, and what a spell records is held here until `settle`."""
+        return self
 
     def record(self, **said: Any) -> None:
         """Held until `settle`: the ledger shall have the words the model sees."""

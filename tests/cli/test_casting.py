@@ -138,3 +138,15 @@ def test_spec_needs_no_workspace(pensieve: Pensieve, home: Path) -> None:
     pensieve("spec")
 
     assert not home.exists(), "looking leaves nothing behind (complaint 63)"
+
+
+def test_a_whole_question_by_shell_where_a_backend_is_set_waits_for_its_answer(place: Path) -> None:
+    question = "question=What is the notice period of the lease?"
+    without = command(place, "cast", "askStateLM", question)
+    asked = command(place, "cast", "askStateLM", question, "--set", "ask_backend=extractive", "--json")
+
+    assert without.code == 1 and "no spell 'askStateLM'" in without.out
+    assert asked.code == 0, asked.out + asked.err
+    said = json.loads(asked.out)
+    assert said["result"]["state"] == "answered" and "six months" in said["result"]["answer"]
+    assert said["result"]["policy"] == "extractive" and said["result"]["citations"]

@@ -115,7 +115,7 @@ def test_the_port_answers_plain_data_and_tells_progress(workspace, home) -> None
 
     assert data["answer"].endswith("Ada Quill.") and data["grounded"] is True
     assert data["citations"][0]["path"].endswith("guide.md")
-    assert told[0].startswith("1. searchEngine")
+    assert told[0].startswith("turn 1, searchEngine")
 
 
 def test_a_question_can_be_kept_to_a_path(workspace, home) -> None:

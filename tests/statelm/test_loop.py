@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pensieve_mcp.errors import BackendError
-from pensieve_mcp.ledger.events import Forgot
+from pensieve_mcp.ledger.events import Forgot, Pinned, Recalled
 from pensieve_mcp.statelm.backends.scripted import Scripted
 from pensieve_mcp.statelm.conversation import Conversation
 from pensieve_mcp.statelm.dialects import dialect
+from pensieve_mcp.statelm.dialects.ours import Ours
 from pensieve_mcp.statelm.loop import Loop
 from pensieve_mcp.statelm.turns import Call, Prompt, Reply
 from pensieve_mcp.tokens import count_tokens
@@ -330,3 +331,95 @@ def test_cancelling_ends_before_the_next_call(workspace: Workspace) -> None:
 def test_a_script_without_end_is_an_error() -> None:
     with pytest.raises(BackendError):
         Scripted([]).reply(Prompt(()))
+
+
+def test_what_is_looked_at_every_turn_is_the_transcript_whatever_happens(workspace: Workspace) -> None:
+    """The view is carried on by what changed; it must say what a look at the whole would."""
+    conversation = Conversation.begin(workspace, "Q?")
+    for number in range(12):
+        conversation.say(
+            "readChunk" if number % 2 else "note", "{}", f"text {number}", is_error=number % 5 == 0
+        )
+        spoken = [e for e in conversation.transcript().entries if e.message.role in ("assistant", "tool")]
+        numbers = [e.message.number for e in spoken]
+        if number == 4:
+            conversation.forget((numbers[1], numbers[2], numbers[5]), "test")
+        if number == 8:
+            conversation.append([Recalled((numbers[2],)), Pinned((numbers[3],))])
+        spoken = [e for e in conversation.transcript().entries if e.message.role in ("assistant", "tool")]
+
+        assert list(conversation.spoken()) == spoken
+        assert list(conversation.deletable()) == [e for e in spoken if not e.forgotten and not e.pinned]
+        assert conversation.anything_forgotten() == any(e.forgotten for e in spoken)
+        assert list(conversation.results("readChunk", "note")) == [
+            e for e in spoken if e.message.role == "tool" and not e.message.is_error
+        ]
+        assert [conversation.text_of(e) for e in spoken if e.message.role == "tool"] == [
+            f"text {n}" for n in range(number + 1)
+        ]
+
+
+def test_another_process_that_writes_into_the_conversation_is_seen(workspace: Workspace) -> None:
+    one = Conversation.begin(workspace, "Q?")
+    one.say("readChunk", "{}", "first")
+    assert len(one.spoken()) == 2
+    other = Conversation.resume(workspace, one.handle)
+    other.say("readChunk", "{}", "second")
+    other.forget((one.spoken()[1].message.number,), "elsewhere")
+
+    assert [e.forgotten for e in one.spoken()] == [False, True, False, False]
+
+
+def test_reading_in_order_never_fills_the_window_with_stubs(open_workspace) -> None:
+    """The paper's own failure (5.3): stubs add up. Old ones become a line, and reading goes on to the last chunk."""
+    workspace = open_workspace(chunk_tokens=60, window_tokens=3_500, reserve_tokens=300)
+    loop = Loop.over(workspace, "Which word is hidden?", Ours(search=False))
+    sizes: list[int] = []
+
+    class Reader:
+        model = "reader"
+
+        def reply(self, prompt: Prompt) -> Reply:
+            sizes.append(loop.conversation.budget().used)
+            reads = loop.conversation.results("readChunk", errors=True)
+            if reads and reads[-1].message.is_error:
+                return Reply("", (call("finish", answer="none"),))
+            if reads and not reads[-1].forgotten:
+                return Reply("", (call("deleteContext", msg_id=f"m{reads[-1].message.number}"),))
+            return Reply("", (call("readChunk", enable_scan=True),))
+
+        def close(self) -> None:
+            """Nothing is open."""
+
+    asked = loop.run(Reader())
+
+    chunks = workspace.corpus.chunk_count(loop.conversation.chunk_set)
+    assert chunks > 60 and asked.metrics.reads == chunks and asked.answer == "none"
+    assert max(sizes) <= 3_200
+    messages = loop.prompt().messages
+    assert any(" to m" in str(m["content"]) and "messages" in str(m["content"]) for m in messages), "one line"
+
+
+def test_a_turn_late_in_a_long_reading_looks_at_no_more_than_an_early_one(workspace: Workspace) -> None:
+    """Counted in texts fetched from the ledger, not in time."""
+    loop = Loop.over(workspace, "Which word is hidden?", dialect("compact", search=False))
+    fetched: list[int] = []
+    content = workspace.ledger.content
+
+    def counting(message):
+        fetched[-1] += 1
+        return content(message)
+
+    workspace.ledger.content = counting  # type: ignore[method-assign]
+    for _ in range(40):
+        fetched.append(0)
+        loop.prompt()
+        reads = loop.conversation.results("readChunk", errors=True)
+        if reads and not reads[-1].forgotten:
+            loop.act(
+                call("deleteContext", ids=[sum(e.message.role == "tool" for e in loop.conversation.spoken())])
+            )
+        else:
+            loop.act(call("readChunk"))
+
+    assert max(fetched[30:]) <= max(fetched[2:10]) <= 8

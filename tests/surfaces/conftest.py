@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from mcp.client.stdio import StdioServerParameters
 
-from pensieve_mcp.server.opening import Opening
+from pensieve_mcp.server.opening import Opening, with_reader
 from pensieve_mcp.server.options import Options
 from pensieve_mcp.server.surface import Surface
 from pensieve_mcp.workspace import Workspace
@@ -83,7 +83,8 @@ def serve(library: Path, environment: dict[str, str]) -> Iterator[Serve]:
         def open_workspace() -> Workspace:
             if not chosen.given:
                 raise chosen.no_folder()
-            return Workspace.open(chosen.folders, environment=environment, builder="inline")
+            workspace = Workspace.open(chosen.folders, environment=environment, builder="inline")
+            return with_reader(workspace, environment)
 
         openings.append(Opening(chosen, open_workspace))
         return Surface(openings[-1], host_environment or {}, look_seconds=0.02, **options)

@@ -1,5 +1,5 @@
-"""The paper's own numbers (arXiv 2602.12108, tables 2 to 4), to set a report beside. Other sets than ours: the same kind
-of task, never the same questions."""
+"""The paper's own numbers (arXiv 2602.12108, tables 2 to 4), to set a report beside. Other sets than ours: the same
+kind of task, never the same questions."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from xml.sax.saxutils import escape
 
 from pensieve_mcp.statelm.evaluation import paper
 from pensieve_mcp.statelm.evaluation.running import LOOP, Record, answers
-from pensieve_mcp.statelm.evaluation.suites import K, SUITES
+from pensieve_mcp.statelm.evaluation.suites import SUITES, K
 from pensieve_mcp.statelm.training.evaluate import interval
 
 FIFTHS = 5
@@ -43,9 +43,9 @@ def markdown(records: Iterable[Record]) -> str:
     found = list(answers(every))
     out = [
         "# Evaluation\n",
-        "Questions of our own making over real text; an answer counts where it contains what is wanted (commas and case",
-        "aside), and as exact where it holds hardly more. In brackets Wilson's 95 % interval. One question is open at a",
-        "time; notes of one question are gone before the next.\n",
+        "Questions of our own making over real text; an answer counts where it contains what is wanted (commas and",
+        "case aside), and as exact where it holds hardly more. In brackets Wilson's 95 % interval. One question",
+        "is open at a time; notes of one question are gone before the next.\n",
     ]
     if not found:
         return "\n".join([*out, "No records yet.\n"])
@@ -97,7 +97,10 @@ def _by_position(own: list[Record], rows: list[str]) -> list[str]:
 
 def _by_kind(own: list[Record], rows: list[str]) -> list[str]:
     kinds = sorted({one["of"] for one in own})
-    cells = [[row, *(_hits([o for o in own if who(o) == row and o["of"] == kind]) for kind in kinds)] for row in rows]
+    cells = [
+        [row, *(_hits([o for o in own if who(o) == row and o["of"] == kind]) for kind in kinds)]
+        for row in rows
+    ]
     return table(["by kind", *kinds], cells)
 
 
@@ -174,7 +177,9 @@ def svg(records: Iterable[Record], suite: str) -> str:
         f'<text class="title" x="{LEFT}" y="20">{title}</text>',
     ]
     for value in (0.0, 0.25, 0.5, 0.75, 1.0):
-        parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDE - RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}"/>')
+        parts.append(
+            f'<line class="grid" x1="{LEFT}" x2="{WIDE - RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}"/>'
+        )
         parts.append(f'<text x="{LEFT - 8}" y="{y(value) + 4:.1f}" text-anchor="end">{value:g}</text>')
     for place, length in enumerate(lengths):
         label = escape(size(suite, length))
@@ -190,9 +195,13 @@ def svg(records: Iterable[Record], suite: str) -> str:
             low, up = interval(hits, len(some))
             at = x(place) + (number - (len(rows) - 1) / 2) * 4
             points.append(f"{at:.1f},{y(hits / len(some)):.1f}")
-            parts.append(f'<path stroke="{colour}" stroke-opacity=".5" d="M{at:.1f} {y(low):.1f}V{y(up):.1f}"/>')
+            parts.append(
+                f'<path stroke="{colour}" stroke-opacity=".5" d="M{at:.1f} {y(low):.1f}V{y(up):.1f}"/>'
+            )
             parts.append(f'<circle cx="{at:.1f}" cy="{y(hits / len(some)):.1f}" r="3.5" fill="{colour}"/>')
-        parts.append(f'<polyline fill="none" stroke="{colour}" stroke-width="2" points="{" ".join(points)}"/>')
+        parts.append(
+            f'<polyline fill="none" stroke="{colour}" stroke-width="2" points="{" ".join(points)}"/>'
+        )
         line = HIGH + ROW * number
         parts.append(f'<rect x="{LEFT}" y="{line - 9}" width="14" height="4" fill="{colour}"/>')
         parts.append(f'<text x="{LEFT + 22}" y="{line}">{escape(row)}</text>')

@@ -268,9 +268,9 @@ class _Runner:
         else:
             assert self.backend is not None
             speaker = Speaker(self.backend, self.plan.window_tokens)
-            paragraphs = "".join(
-                text for path, text in bed.files.items() if item.under in ("", path)
-            ).split("\n\n")
+            paragraphs = "".join(text for path, text in bed.files.items() if item.under in ("", path)).split(
+                "\n\n"
+            )
             try:
                 body = _of_workflow(WORKFLOWS[system](speaker, item.question, paragraphs))
             except BackendError as error:
@@ -308,7 +308,8 @@ def plain_numbers(text: str) -> str:
 
 def forget_notes(workspace: Workspace, asked: Asked) -> None:
     """What one question noted must not help the next one."""
-    for key in Conversation.resume(workspace, asked.episode).keys():
+    written = Conversation.resume(workspace, asked.episode).keys()
+    for key in written:
         if workspace.notebook.current(key) is not None:
             workspace.notebook.purge(key)
 

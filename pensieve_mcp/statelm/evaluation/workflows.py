@@ -21,7 +21,11 @@ from pensieve_mcp.tokens import count_tokens
 
 ANSWER_TOKENS = 128
 SECTION_TOKENS, MEMORY_TOKENS = 5_000, 1_024  # MemAgent's own sizes
-PAGE_TOKENS, GIST_TOKENS, MOST_LOOKED_UP = 800, 160, 5  # ReadAgent's: up to 600 words a page, five pages looked up
+PAGE_TOKENS, GIST_TOKENS, MOST_LOOKED_UP = (
+    800,
+    160,
+    5,
+)  # ReadAgent's: up to 600 words a page, five pages looked up
 MARGIN_TOKENS = 64  # what a chat template adds, and our count being an estimate
 ESTIMATE = 0.85  # of a window is filled: the counter may be 15 % off
 
