@@ -14,6 +14,7 @@ import contextlib
 import logging
 import os
 import queue
+import re
 import shutil
 import threading
 import time
@@ -97,7 +98,8 @@ class Plan:
     """What to build, and with what. Functions make what is opened, so that nothing is before the lease is ours.
 
     `open_index(folder)` may raise IndexMismatch or StorageError; `index_folder` is removed when it is damaged, of
-    another corpus, or `rebuild`. `extractors` names all versions of the readers.
+    another corpus, or `rebuild`. `extractors` names all versions of the readers, `program` our own: of two versions on
+    one workspace the newer one decides what shapes the corpus, else each would read everything again after the other.
     """
 
     roots: tuple[Root, ...]
@@ -105,6 +107,7 @@ class Plan:
     open_index: Callable[[Path], Indexing]
     open_readers: Callable[[], Reading]
     extractors: str
+    program: str = ""
     chunk_set: ChunkSet = field(default_factory=ChunkSet)
     rules: WalkRules = field(default_factory=WalkRules)
     workers: int = 2
@@ -229,7 +232,6 @@ class _Build:
         self.intake = Intake(store, lease)
         self.cancel = cancel
         self.listener = progress
-        self.state = BuildProgress("building", owner=lease.owner)
         self.index: Indexing | None = None
         self.writer: IndexWriting | None = None
         self.started_ns = time.time_ns()
@@ -249,9 +251,15 @@ class _Build:
         self.arrived: set[Key] = set()
         self.unlisted: set[str] = set()
         self.before = store.told()
+        # Until the folders are compared, what is known to be left is what was left.
+        known = {} if plan.rebuild else _counts(self.before)
+        self.state = BuildProgress("building", owner=lease.owner, **known)
         # A look that finds nothing new, and is ended with its host, must not unmake what was ready.
         self.still_ready = self.before.state == "ready" and not plan.rebuild
         self.nothing_published = not self.before.searchable
+        self.newer = (
+            ""  # who made the corpus, where that is newer than this program and shapes it differently
+        )
 
     def __enter__(self) -> _Build:
         return self
@@ -263,7 +271,10 @@ class _Build:
             with contextlib.suppress(PensieveError):
                 self.writer.close()
         _close(self.index)
-        if isinstance(error, PensieveError) and not isinstance(error, LeaseLost):
+        if isinstance(error, PensieveError) and error.slug == "made_by_newer":
+            with contextlib.suppress(StorageError):
+                self._stopped()  # for the newer program all is well
+        elif isinstance(error, PensieveError) and not isinstance(error, LeaseLost):
             # A full disk may refuse this too; then the stale beat tells that the build ended.
             with contextlib.suppress(StorageError):
                 self._tell(state="failed", detail=str(error))
@@ -305,9 +316,16 @@ class _Build:
         ours = fingerprint(self.plan.extractors)
         stored = self.intake.text_fact("fingerprint")
         if not stored:
-            self.intake.set_facts(fingerprint=ours)
+            self.intake.set_facts(fingerprint=ours, program=self.plan.program)
             return self.plan.rebuild
         told = why_stale(stored, ours)
+        if told and not self.plan.rebuild and self._by_newer():
+            self.newer = self.intake.text_fact("program")
+            self.warnings[
+                f"The corpus was made by {self.newer}, which is newer than {self.plan.program} here: what it read "
+                "stays as it is. Update this installation; pensieve doctor names what each host starts."
+            ] = None
+            return False
         # New readers alone: each document knows its reader, and failures know theirs.
         differently = _cut_differently(stored, ours)
         if differently:
@@ -315,6 +333,13 @@ class _Build:
         elif told:
             log.info(told)  # this build mends it, so there is nothing that anybody must do
         return self.plan.rebuild or differently
+
+    def _by_newer(self) -> bool:
+        """Whether a newer program than this one made the corpus."""
+        return (
+            not self.plan.rebuild
+            and _version(self.intake.text_fact("program")) > _version(self.plan.program) > ()
+        )
 
     def _end(self, *, cancelled: bool, changes: Changes | None = None) -> BuildProgress:
         self._flush()
@@ -331,7 +356,9 @@ class _Build:
             # An empty folder in another's place may be where a disk was mounted: it must not become the known one.
             if root.state == "ok" or (root.state == "empty" and root.root not in keeping):
                 self.intake.set_facts(**{f"root {root.root}": f"{root.device}:{root.inode}"})
-        self.intake.set_facts(looked_at=self.started_ns, fingerprint=fingerprint(self.plan.extractors))
+        self.intake.set_facts(looked_at=self.started_ns)
+        if not self._by_newer():
+            self.intake.set_facts(fingerprint=fingerprint(self.plan.extractors), program=self.plan.program)
         with self.store.connections.reading() as db:
             count = db.conn.execute("SELECT count(*) FROM documents").fetchone()[0]
         if not count:
@@ -389,6 +416,12 @@ class _Build:
         except IndexMismatch as error:
             if error.slug == "other_encoder":
                 raise  # another encoder was asked for: that may cost hours, so a person decides
+            if error.slug == "other_version" and self._by_newer():
+                raise IndexMismatch(
+                    f"{error.message} It was made by {self.intake.text_fact('program')}, which is newer.",
+                    hint="Update this installation; pensieve doctor names what each host starts.",
+                    slug="made_by_newer",
+                ) from error
             index = self._new_index(str(error))
         except StorageError as error:
             if error.slug in ("storage_full", "index_busy", "storage_locked"):
@@ -628,6 +661,8 @@ class _Build:
 
     def _outdated(self, stale: bool) -> set[int]:
         """Documents to be read again though their files are the same."""
+        if self.newer:
+            return set()
         current = {part for part in self.plan.extractors.split(";") if "=" not in part}
         with self.store.connections.reading() as db:
             if stale:
@@ -858,6 +893,12 @@ def _is_below(path: str, under: Sequence[str]) -> bool:
 
 def _counts(told: BuildProgress) -> dict[str, Any]:
     return {"documents_done": told.documents_done, "documents_total": told.documents_total}
+
+
+def _version(program: str) -> tuple[int, ...]:
+    """The numbers of a release, as in `pensieve-statelm 0.10.2`; none where there is no number."""
+    found = re.search(r"[0-9]+(?:\.[0-9]+)*", program)
+    return tuple(int(part) for part in found[0].split(".")) if found else ()
 
 
 def _cut_differently(stored: str, ours: str) -> bool:

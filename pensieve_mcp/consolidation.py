@@ -245,7 +245,7 @@ def _result(workspace: Workspace, source: str, body: dict[str, object]) -> Propo
     evidence = look_up(
         workspace,
         [
-            (one, None, "") if re.match(r"[cm]\d+(\.\d+)?\Z", one, re.IGNORECASE) else (None, one, "")
+            (one, None, "") if re.match(r"[cm][0-9]+(\.[0-9]+)?\Z", one, re.IGNORECASE) else (None, one, "")
             for one in places[:50]
         ],
     )

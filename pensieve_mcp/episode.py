@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 Physical = Literal["yes", "pending", "next_compaction", "no"]
 
-_CHUNK_HANDLE = re.compile(r"[cC]?(\d{1,15})\Z")
+_CHUNK_HANDLE = re.compile(r"[cC]?([0-9]{1,15})\Z")
 
 _BEGAN = time.time()  # of this process, hence of this stretch of a host's session
 SIGHT_SECONDS = 30.0  # a host may ask its model before it starts the server

@@ -13,9 +13,9 @@ from pensieve_mcp.errors import Miscast
 
 MAX_RANGE = 10_000  # a longer range is a slip of the pen, and would only fill memory
 
-_ONE = re.compile(r"(?:m?(\d{1,15})(?:\.(\d{1,6}))?|(h[0-9a-f]{2,32}))\Z", re.IGNORECASE)
-_RANGE = re.compile(r"m?(\d{1,15})\s*(?:-|–|\.\.)\s*m?(\d{1,15})\Z", re.IGNORECASE)
-_CHUNK = re.compile(r"c?(\d{1,15})\Z", re.IGNORECASE)
+_ONE = re.compile(r"(?:m?([0-9]{1,15})(?:\.([0-9]{1,6}))?|(h[0-9a-f]{2,32}))\Z", re.IGNORECASE)
+_RANGE = re.compile(r"m?([0-9]{1,15})\s*(?:-|–|\.\.)\s*m?([0-9]{1,15})\Z", re.IGNORECASE)
+_CHUNK = re.compile(r"c?([0-9]{1,15})\Z", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +81,19 @@ def parse_message_ids(text: str | int) -> list[MessageRef]:
     if not refs:
         raise Miscast("msg_id is empty.", hint=hint, slug="bad_handle")
     return list(refs)
+
+
+def parse_cursor(cursor: str | None) -> int:
+    """The position that a `next_cursor` of ours means; 0 for none. Raises Miscast for one that no answer gave."""
+    if not cursor:
+        return 0
+    if not re.fullmatch(r"[0-9]{1,12}", cursor):
+        raise Miscast(
+            f"cursor is {cursor[:40]!r}, which no answer gave.",
+            hint="Pass next_cursor of the last answer, or none.",
+            slug="bad_cursor",
+        )
+    return int(cursor)
 
 
 def parse_chunk_id(value: str | int) -> int:

@@ -239,7 +239,8 @@ def _coerce(name: str, value: Any, source: str) -> Any:
         raise bad
     if wanted is int:
         digits = str(value).strip().replace("_", "").replace(",", "")
-        if isinstance(value, bool) or not digits.removeprefix("-").isdecimal() or len(digits) > 15:
+        plain = digits.isascii() and digits.removeprefix("-").isdecimal()
+        if isinstance(value, bool) or not plain or len(digits) > 15:
             raise bad
         number = int(digits)
         minimum = known[name].metadata["minimum"]

@@ -473,7 +473,7 @@ def migrate(db: Database, basin: str, migrations: Sequence[Migration], *, oldest
 
 
 def _apply(db: Database, basin: str, migrations: Sequence[Migration], oldest_writer: int) -> list[str]:
-    program = _program()
+    signed = program()
     with writing(db):
         for table, columns in (
             (_BASINS, "basin TEXT PRIMARY KEY, oldest_writer INTEGER NOT NULL, program TEXT NOT NULL"),
@@ -494,19 +494,20 @@ def _apply(db: Database, basin: str, migrations: Sequence[Migration], oldest_wri
                 migration.apply(db)
             db.conn.execute(
                 f"INSERT INTO {_MIGRATIONS} VALUES (?, ?, ?, ?, ?, datetime('now'))",
-                (basin, number, migration.name, migration.reason, program),
+                (basin, number, migration.name, migration.reason, signed),
             )
             there.append(migration.name)
         db.conn.execute(
             f"INSERT INTO {_BASINS} VALUES (?, ?, ?) ON CONFLICT (basin) DO UPDATE SET "
             "program = excluded.program, oldest_writer = excluded.oldest_writer "
             "WHERE excluded.oldest_writer >= oldest_writer",
-            (basin, oldest_writer, program),
+            (basin, oldest_writer, signed),
         )
     return there
 
 
-def _program() -> str:
+def program() -> str:
+    """Name and version of this program, as it signs what it writes."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:

@@ -530,8 +530,13 @@ class Workspace:
     # -- building ------------------------------------------------------------------------------------------
 
     def progress(self) -> BuildProgress:
-        """Where the build stands, whichever process does it."""
-        return self.corpus.progress()
+        """Where the build stands, whichever process does it; also before a builder of ours has said its first word."""
+        progress = self.corpus.progress()
+        if progress.state == "ready":
+            return progress
+        with self._lock:
+            worker = self._open.get("build")
+        return cast("BuildProgress", worker.checked(progress)) if worker is not None else progress
 
     def plan(
         self,
@@ -548,6 +553,7 @@ class Workspace:
         from pensieve_mcp.corpus.extract.registry import extractor_fingerprint
         from pensieve_mcp.index.full_disk import telling_full
         from pensieve_mcp.index.index import Index
+        from pensieve_mcp.storage import program
 
         settings = self.settings
         limits = self.limits
@@ -568,6 +574,7 @@ class Workspace:
             open_index=open_index,
             open_readers=lambda: ExtractionPool(workers, limits),
             extractors=extractor_fingerprint(),
+            program=program(),
             chunk_set=chunk_set or self.default_chunk_set,
             rules=self.rules,
             workers=workers,

@@ -9,6 +9,7 @@ since the command's name belongs to somebody else on the public index.
 from __future__ import annotations
 
 import json
+import re
 import struct
 import sys
 import tomllib
@@ -30,13 +31,31 @@ TITLE = "Pensieve"
 SENTENCE = "Search, read, note and really delete over document folders larger than the context window."
 """At most 100 characters, as the registry wants it."""
 AUTHOR = {"name": extras.AUTHOR}
-REGISTRY_NAME = f"io.github.{DISTRIBUTION}/{SERVER}"
-"""The registry gives a name to whoever owns the account in it: change it here when publishing from another."""
+REPOSITORY = ""
+"""`owner/name` of the public repository, once there is one: the only place to change when publishing. The registry's
+name, here and in README.md, and the addresses in the manifests follow from it.
+"""
 FOLDERS_TEXT = "Folders or files with the documents to search."
 PLACEHOLDER = "/path/to/documents"
 RUNNER = Launch("uvx", ("--from", f"{DISTRIBUTION}=={VERSION}", COMMAND))
 SHELL = Launch("uvx", ("--from", f"{DISTRIBUTION}=={VERSION}", "pensieve"))
 VARIABLE = "PENSIEVE_FOLDERS"
+
+
+def registry_name() -> str:
+    """The registry gives a name to whoever owns the account in it; until there is one, the distribution stands in."""
+    return f"io.github.{REPOSITORY.partition('/')[0] or DISTRIBUTION}/{SERVER}"
+
+
+def home() -> dict[str, str]:
+    """Where the project lives, for the formats that want to know it."""
+    return {"repository": f"https://github.com/{REPOSITORY}"} if REPOSITORY else {}
+
+
+def readme() -> str:
+    """README.md with the line by which the registry knows the package."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    return re.sub(r"<!-- mcp-name: \S+ -->", f"<!-- mcp-name: {registry_name()} -->", text, count=1)
 
 
 def skill() -> str:
@@ -66,6 +85,7 @@ def about(**more: Any) -> dict[str, Any]:
         "author": AUTHOR,
         "license": PROJECT["license"],
         "keywords": PROJECT["keywords"],
+        **home(),
         **more,
     }
 
@@ -172,7 +192,7 @@ def agent_plugin_servers() -> dict[str, Any]:
 def bundle() -> dict[str, Any]:
     return {
         "manifest_version": "0.4",
-        **about(),
+        **about(**({"repository": {"type": "git", "url": home()["repository"]}} if REPOSITORY else {})),
         "display_name": TITLE,
         "long_description": PROJECT["description"],
         "icon": "icon.png",
@@ -281,25 +301,19 @@ def gemini_context() -> str:
 def registry() -> dict[str, Any]:
     return {
         "$schema": "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json",
-        "name": REGISTRY_NAME,
+        "name": registry_name(),
         "title": TITLE,
         "description": SENTENCE,
         "version": VERSION,
+        **({"repository": {"url": home()["repository"], "source": "github"}} if REPOSITORY else {}),
         "packages": [
             {
                 "registryType": "pypi",
                 "identifier": DISTRIBUTION,
                 "version": VERSION,
+                # A client puts the identifier behind the runtime's arguments, so there can be none that name a program:
+                # the distribution has one of its own name.
                 "runtimeHint": "uvx",
-                "runtimeArguments": [
-                    {
-                        "type": "named",
-                        "name": "--from",
-                        "value": f"{DISTRIBUTION}=={VERSION}",
-                        "description": "The distribution; its command has another name.",
-                    },
-                    {"type": "positional", "value": COMMAND},
-                ],
                 "transport": {"type": "stdio"},
                 "packageArguments": [
                     {
@@ -328,6 +342,7 @@ def files() -> dict[str, str | bytes]:
     mod = "manifests/claude-code-mod"
     rule = [SHELL.command, *SHELL.with_arguments(plugins.RULE).arguments]
     return {
+        "README.md": readme(),
         f"{mod}/.claude-plugin/icon.png": icon(),
         **{f"{mod}/{name}": text for name, text in plugins.mod_files(rule, VERSION, extras.AUTHOR).items()},
         "manifests/opencode/pensieve.js": plugins.opencode_plugin(rule),

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from pensieve_mcp.cli.numbers import plain_numbers
 from pensieve_mcp.cli.shell import Shell, workspace_options
 
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -56,7 +57,7 @@ class LazyGroup(click.Group):
             return None
         file, function = COMMANDS[cmd_name]
         command: click.Command = getattr(importlib.import_module(f"pensieve_mcp.cli.{file}"), function)
-        return command
+        return plain_numbers(command)
 
 
 @click.group(

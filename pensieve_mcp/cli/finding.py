@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pensieve_mcp.workspace import Workspace
 
 MAX_NEIGHBOURS = 10
-_PLACE = re.compile(r"(?P<path>.+):(?P<line>\d{1,12})\Z", re.S)
+_PLACE = re.compile(r"(?P<path>.+):(?P<line>[0-9]{1,12})\Z", re.S)
 
 
 @click.command(short_help="Find the chunks that answer a question.")
@@ -256,7 +256,7 @@ def _wanted(workspace: Workspace, text: str) -> Chunk:
     chunk_set = workspace.default_chunk_set
     if not corpus.chunk_count(chunk_set):
         raise NotReady("Nothing is indexed yet.", hint=why_nothing(workspace))
-    if re.fullmatch(r"[cC]?\d{1,15}", text.strip()):
+    if re.fullmatch(r"[cC]?[0-9]{1,15}", text.strip()):
         return corpus.chunk(parse_chunk_id(text))
     place = _PLACE.match(text)
     path = document_path(workspace, place["path"] if place else text)

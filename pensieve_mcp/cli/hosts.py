@@ -13,8 +13,9 @@ from pensieve_mcp.cli.shell import Shell, command_options, json_option
 from pensieve_mcp.errors import Miscast, NoSuchDocument
 
 if TYPE_CHECKING:
-    from pensieve_mcp.hosts.checkup import Finding
     from pensieve_mcp.hosts.installing import Plan
+    from pensieve_mcp.hosts.machine import Machine
+    from pensieve_mcp.hosts.starting import Finding
 
 scope_options = (
     click.option(
@@ -113,6 +114,8 @@ def install(
         hook=hook,
     )
     _carry_out(plan, dry_run=dry_run, as_json=as_json, done="set up", idle="is set up already")
+    if not as_json and (other := _other_version(machine)) is not None:
+        say(f"{other.detail}. {other.advice}")
 
 
 @click.command(short_help="Take the server out of a host's configuration.")
@@ -141,7 +144,22 @@ def host_findings(shell: Shell) -> list[Finding]:
     from pensieve_mcp.hosts.machine import Machine
     from pensieve_mcp.hosts.versions import installed_version
 
-    return checkup(Machine.here(shell.environment), Path.cwd(), installed_version())
+    machine = Machine.here(shell.environment)
+    other = _other_version(machine)
+    return [*([other] if other else []), *checkup(machine, Path.cwd(), installed_version())]
+
+
+def _other_version(machine: Machine) -> Finding | None:
+    from pensieve_mcp.hosts import installing
+    from pensieve_mcp.hosts.errors import HostError
+    from pensieve_mcp.hosts.starting import other_installation
+    from pensieve_mcp.hosts.versions import installed_version
+
+    try:
+        start = installing.this_launch(machine)
+    except HostError:  # a temporary installation without a runner: `install` says so
+        return None
+    return other_installation(machine, start, installed_version())
 
 
 def _carry_out(plan: Plan, *, dry_run: bool, as_json: bool, done: str, idle: str) -> None:
@@ -179,7 +197,7 @@ def _carry_out(plan: Plan, *, dry_run: bool, as_json: bool, done: str, idle: str
         say(remark)
 
 
-def _list(machine: Any, as_json: bool) -> None:
+def _list(machine: Machine, as_json: bool) -> None:
     from pensieve_mcp.hosts.catalog import HOSTS
 
     rows = []

@@ -239,7 +239,7 @@ def write(
 def _evidence(workspace: Workspace, quotes: tuple[str, ...], place: str | None) -> tuple[Evidence, ...]:
     from pensieve_mcp.evidence import look_up
 
-    chunk = place if place and place[:1] in "cCmM" and place[1:].isdecimal() else None
+    chunk = place if place and place[:1] in "cCmM" and place.isascii() and place[1:].isdecimal() else None
     path = place if place and chunk is None else None
     given = [(chunk, path, quote) for quote in quotes or (("",) if place else ())]
     return look_up(workspace, given) if given else ()

@@ -373,8 +373,13 @@ def words(entry: Any) -> list[str]:
     return [one for one in both if isinstance(one, str)]
 
 
-def _base(word: str) -> str:
+def program_name(word: str) -> str:
+    """What a program's path starts, on any system."""
     return re.split(r"[\\/]", word)[-1].lower().removesuffix(".exe")
+
+
+RUNNERS = ("uvx", "uv", "pipx")
+"""Programs that fetch a distribution and start it."""
 
 
 def launcher_length(entry: Any) -> int | None:
@@ -386,13 +391,19 @@ def launcher_length(entry: Any) -> int | None:
     given = words(entry)
     if not given:
         return None
-    if _base(given[0]) == COMMAND:
+    if program_name(given[0]) in (COMMAND, DISTRIBUTION):
         return 1
     if "-m" in given[:-1] and given[given.index("-m") + 1] == MODULE:
         return given.index("-m") + 2
     if COMMAND in given[1:]:
         place = given.index(COMMAND, 1)
         if any(re.match(rf"{DISTRIBUTION}\b", one) for one in given[1:place]):
+            return place + 1
+    if program_name(given[0]) in RUNNERS:
+        # as clients of the registry write it: the runner, then the distribution, which has a program of its own name
+        rest = enumerate(given[1:], 1)
+        place = next((at for at, one in rest if not one.startswith("-") and one not in ("tool", "run")), 0)
+        if re.fullmatch(rf"{DISTRIBUTION}(?:(?:==|@)[\w.+!-]+)?", given[place]):
             return place + 1
     return None
 

@@ -6,59 +6,20 @@ Reads files and may ask a configured server for its version; changes nothing. `p
 from __future__ import annotations
 
 import re
-import subprocess
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from pensieve_mcp.errors import PensieveError
-from pensieve_mcp.hosts import editing, files
-from pensieve_mcp.hosts.catalog import DISTRIBUTION, HOSTS, Host, Place, Scope, launcher_length, served, words
-from pensieve_mcp.hosts.changes import State
+from pensieve_mcp.hosts import editing, files, plugin_checkup
+from pensieve_mcp.hosts.catalog import DISTRIBUTION, HOSTS, Host, Scope, launcher_length, served, words
 from pensieve_mcp.hosts.extra_checkup import extra_findings
 from pensieve_mcp.hosts.machine import Machine
+from pensieve_mcp.hosts.starting import Entry, Finding, again, ask_version, starting
 
-VERSION_SECONDS = 20
 LEAST_START_SECONDS = 10
 BYTES_PER_TOKEN = 4  # as the hosts count it
 SAFE_BYTES = 12_000
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing about one host. `advice` is what to do, where something is to be done."""
-
-    host: str
-    state: State
-    detail: str
-    advice: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """An entry of ours and where it stands."""
-
-    host: Host
-    scope: Scope
-    place: Place
-    name: str
-    value: dict[str, Any]
-    whole: Mapping[str, Any]
-    """The file's data, for limits that stand beside the entry."""
-
-
-def ask_version(command: list[str]) -> str:
-    """The version that a server's command tells; empty if it tells none. Raises OSError, subprocess.TimeoutExpired."""
-    done = subprocess.run(
-        [*command, "--version"],
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        timeout=VERSION_SECONDS,
-    )
-    match = re.search(r"(\d+(?:\.\w+)+)", done.stdout) if done.returncode == 0 else None
-    return match[1] if match else ""
 
 
 def checkup(
@@ -73,13 +34,14 @@ def checkup(
     entries: list[Entry] = []
     there: list[str] = []
     absent: list[str] = []
+    by_plugin = {plugin.host.name for plugin in plugin_checkup.found(machine)}
     for host in HOSTS.values():
         installed = host.found(machine)
         (there if installed else absent).append(host.title)
         found, broken = _entries(host, machine, project)
         findings += broken
         entries += found
-        if installed and not found and not broken:
+        if installed and not found and not broken and host.name not in by_plugin:
             advice = (
                 f"pensieve install {host.name} FOLDER"
                 if host.own_folder is None
@@ -101,7 +63,7 @@ def checkup(
         )
     for entry in entries:
         problems = [
-            *_start(entry, machine, version, asked),
+            *starting(entry, machine, version, asked),
             *_folders(entry, machine),
             *_limits(entry, machine),
             *_permissions(entry, machine, project),
@@ -112,9 +74,9 @@ def checkup(
                 Finding(entry.host.title, "ok", f"{entry.name} in {entry.place.path}: serves {shown}")
             )
         findings += problems
-    extra = extra_findings(machine, project, version, {entry.host.name for entry in entries})
+    extra = extra_findings(machine, project, version, {entry.host.name for entry in entries} | by_plugin)
     findings += [Finding(host.title, state, detail, advice) for host, state, detail, advice in extra]
-    return [*findings, *_doubled(entries)]
+    return [*findings, *plugin_checkup.checked(machine, version, entries), *_doubled(entries)]
 
 
 def _entries(host: Host, machine: Machine, project: Path | None) -> tuple[list[Entry], list[Finding]]:
@@ -150,70 +112,6 @@ def _entries(host: Host, machine: Machine, project: Path | None) -> tuple[list[E
     return entries, broken
 
 
-def _again(entry: Entry) -> str:
-    scope = " --scope project" if entry.scope == "project" else ""
-    return f"pensieve install {entry.host.name}{scope}"
-
-
-def _start(
-    entry: Entry,
-    machine: Machine,
-    version: str,
-    asked: Callable[[list[str]], str],
-) -> Iterator[Finding]:
-    length = launcher_length(entry.value)
-    command = words(entry.value)[:length]
-    title = entry.host.title
-    if entry.value.get("enabled") is False or entry.value.get("disabled") is True:
-        yield Finding(title, "note", f"{entry.name} is switched off", "Switch it on in the host.")
-        return
-    program = command[0]
-    if not machine.path(program).is_absolute():
-        found = machine.which(program)
-        if found is None:
-            yield Finding(
-                title, "bad", f"{program} is not on the path", f"{_again(entry)} writes its full path."
-            )
-            return
-        yield Finding(
-            title,
-            "note",
-            f"starts {program} by its bare name; desktop programs often have another path",
-            f"{_again(entry)} writes its full path.",
-        )
-        command = [found, *command[1:]]
-    elif not machine.exists(machine.path(program)):
-        yield Finding(title, "bad", f"starts {program}, which is not there", _again(entry))
-        return
-    if program.replace("\\", "/").rpartition("/")[2].removesuffix(".exe") in ("uvx", "uv", "pipx"):
-        yield Finding(
-            title,
-            "note",
-            f"starts through {program}, which downloads at the first start; a host may give up meanwhile",
-            f"uv tool install {DISTRIBUTION}, then {_again(entry)}",
-        )
-        return  # asking it for its version would download
-    try:
-        told = asked(command)
-    except subprocess.TimeoutExpired:
-        yield Finding(
-            title, "bad", f"{program} did not tell its version within {VERSION_SECONDS} s", _again(entry)
-        )
-        return
-    except OSError as error:
-        yield Finding(title, "bad", f"{program} cannot be started: {error.strerror}", _again(entry))
-        return
-    if not told:
-        yield Finding(
-            title,
-            "bad",
-            f"{' '.join(command)} does not start our server: its Python lacks the package",
-            f"pip install {DISTRIBUTION} there, or {_again(entry)}",
-        )
-    elif told != version:
-        yield Finding(title, "note", f"starts version {told}; this is {version}", _again(entry))
-
-
 def _folders(entry: Entry, machine: Machine) -> Iterator[Finding]:
     options, folders = served(entry.value)
     for folder in folders:
@@ -222,24 +120,24 @@ def _folders(entry: Entry, machine: Machine) -> Iterator[Finding]:
                 entry.host.title,
                 "bad",
                 f"the folder {folder} is not there",
-                f"Mount its disk, or {_again(entry)} OTHER_FOLDER",
+                f"Mount its disk, or {again(entry)} OTHER_FOLDER",
             )
         elif "${" not in folder and folder.strip() and not machine.path(folder).is_absolute():
             yield Finding(
                 entry.host.title,
                 "note",
                 f"the folder {folder} is relative to wherever the host starts",
-                _again(entry),
+                again(entry),
             )
     named = "--workspace" in options or "PENSIEVE_FOLDERS" in (entry.value.get("env") or {})
     if not folders and not named and entry.host.own_folder is None:
-        yield Finding(entry.host.title, "bad", "is told no folder to serve", f"{_again(entry)} FOLDER")
+        yield Finding(entry.host.title, "bad", "is told no folder to serve", f"{again(entry)} FOLDER")
 
 
 def _limits(entry: Entry, machine: Machine) -> Iterator[Finding]:
     title, value = entry.host.title, entry.value
     options = served(value)[0]
-    sizes = [int(found[1]) for one in options if (found := re.fullmatch(r"result_bytes=(\d{1,9})", one))]
+    sizes = [int(found[1]) for one in options if (found := re.fullmatch(r"result_bytes=([0-9]{1,9})", one))]
     size = sizes[-1] if sizes else SAFE_BYTES
     start: dict[str, float | None] = {
         "codex": _seconds(value.get("startup_timeout_sec")),
@@ -252,11 +150,11 @@ def _limits(entry: Entry, machine: Machine) -> Iterator[Finding]:
             title,
             "note",
             f"waits only {seconds:g} s for the server to start",
-            f"Give it {LEAST_START_SECONDS} s or more: {_again(entry)}",
+            f"Give it {LEAST_START_SECONDS} s or more: {again(entry)}",
         )
     if entry.host.name == "codex" and value.get("required") is not True:
         yield Finding(
-            title, "note", "does not wait for the tools before its first request", f"{_again(entry)}"
+            title, "note", "does not wait for the tools before its first request", f"{again(entry)}"
         )
     allowed: float | None = None
     if entry.host.name == "codex":
@@ -313,7 +211,7 @@ def _permissions(entry: Entry, machine: Machine, project: Path | None) -> Iterat
         entry.host.title,
         "note",
         "asks before each tool, and refuses them when nobody is there to ask",
-        f"{_again(entry)} --allow lets ours run unasked.",
+        f"{again(entry)} --allow lets ours run unasked.",
     )
 
 

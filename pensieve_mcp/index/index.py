@@ -678,7 +678,8 @@ def _compare(folder: Path, state: Mapping[str, Any], encoder_spec: str) -> None:
     if found != (FORMAT, fields.VERSION):
         raise IndexMismatch(
             f"The index in {folder} is of format {found[0]}.{found[1]}, this program reads {FORMAT}.{fields.VERSION}.",
-            hint="Build the index again; the documents are untouched.",
+            hint="Where a newer version made it, update this one; pensieve doctor names what each host starts. Else "
+            "build the index again (pensieve workspace rebuild); the documents are untouched.",
             slug="other_version",
         )
     if state.get("encoder_spec") != encoder_spec:

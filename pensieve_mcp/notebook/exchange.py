@@ -187,7 +187,7 @@ def _value(text: str, name: str) -> Any:
             raise _bad(name, f"a value in its front matter cannot be read ({error})") from error
     if text[:1] == "'" and text[-1:] == "'" and len(text) > 1:
         return text[1:-1].replace("''", "'")
-    if re.fullmatch(r"-?\d{1,15}(\.\d+)?(e[+-]?\d+)?", text):
+    if re.fullmatch(r"-?[0-9]{1,15}(\.[0-9]+)?(e[+-]?[0-9]+)?", text):
         return int(text) if text.lstrip("-").isdecimal() else float(text)
     return text
 

@@ -120,8 +120,8 @@ class Opening:
                 return
             ending = time.monotonic() + min(most, 0.8 * workspace.settings.call_seconds)
             progress = workspace.progress()
-            while progress.state in ("empty", "building") and not progress.searchable:
-                # Building may have begun already, with the start: this joins it.
+            while progress.state != "ready" and not progress.searchable:
+                # Building may have begun already, with the start: this joins it. One that was interrupted goes on.
                 progress = workspace.build(wait_seconds=seconds)
                 if progress.state != "building" or time.monotonic() >= ending:
                     break

@@ -198,7 +198,7 @@ def _narrow(folder: Path) -> bool:
 def _address(text: str) -> tuple[str, int]:
     host, _, port = text.strip().rpartition(":")
     host = host.removeprefix("[").removesuffix("]") or DEFAULT_HOST
-    if not port.isdecimal() or int(port) > 65_535:
+    if not (port.isascii() and port.isdecimal()) or len(port) > 5 or int(port) > 65_535:
         raise BadOption(
             f"--http is {text!r}, but must be PORT or HOST:PORT.", hint="For example: --http 8722."
         )

@@ -1,7 +1,7 @@
 """What a person may choose from a host's menu: answer a question, hand over, go through the notes.
 
 A prompt is text for the host's model; what it should do is done with the spells. Notes and plan are put in as
-they stand now.
+they stand now, as far as a result may be large; only what the user wrote is never cut.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from pensieve_mcp.errors import Miscast
 from pensieve_mcp.server.episodes import Episodes
 from pensieve_mcp.server.opening import Opening
-from pensieve_mcp.spellbook.handoff import as_text, gather
+from pensieve_mcp.server.resources import within
+from pensieve_mcp.spellbook.handoff import MAX_BYTES, as_text, gather
 from pensieve_mcp.spellbook.wording import bytes_of, listing, one_line
 
 _NOTES_BYTES = 6_000
+_AROUND_BYTES = 1_200  # what a prompt says itself, the user's own words not counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +119,16 @@ class Prompts:
             episode = self._episodes.current(session)
             if episode is None:
                 return card, _HANDOFF.format(record=f"No tool was called in this conversation yet.\n{notes}")
-            return card, _HANDOFF.format(record=as_text(gather(episode)))
+            room = min(MAX_BYTES, self._room())
+            record = as_text(gather(episode), max_bytes=room)
+            return card, _HANDOFF.format(record=within(record, room, "plan and readNote show all"))
         return card, _REVIEW.format(notes=notes)
 
+    def _room(self) -> int:
+        return max(500, self._opening.workspace().settings.result_bytes - _AROUND_BYTES)
+
     def _notes(self) -> str:
+        room = min(_NOTES_BYTES, self._room())
         page = self._opening.workspace().notebook.list(limit=500)
         cursor = page.cursor
         if not page.lines:
@@ -128,7 +136,7 @@ class Prompts:
         lines = ["Notes so far (readNote reads one):"]
         for note in page.lines:
             line = f"{note.key}: {one_line(note.summary, 160)}"
-            if bytes_of(listing(lines)) + bytes_of(line) > _NOTES_BYTES:
+            if bytes_of(listing(lines)) + bytes_of(line) > room:
                 cursor = note.key
                 break
             lines.append(line)

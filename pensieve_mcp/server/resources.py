@@ -7,7 +7,7 @@ way to work.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
@@ -18,7 +18,7 @@ from pensieve_mcp.evidence import check_note
 from pensieve_mcp.handles import parse_chunk_id
 from pensieve_mcp.server.episodes import Episodes
 from pensieve_mcp.server.opening import Opening
-from pensieve_mcp.spellbook.handoff import as_text, gather
+from pensieve_mcp.spellbook.handoff import MAX_BYTES, as_text, gather
 from pensieve_mcp.spellbook.wording import bytes_of, count, cut_to_bytes, listing, one_line
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ DOCUMENTS = "pensieve://documents"
 EPISODE = "pensieve://episode"
 HANDOFF = "pensieve://handoff"
 NOTES_PER_PAGE = 100
+LINE_BYTES = 90  # what the protocol writes around one line of `resources/list`
 MOST_COMPLETIONS = 100  # the protocol's limit
-MOST_LOOKED_AT = 5_000  # notes looked through for a completion
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,35 +92,47 @@ class Resources:
         return (*TEMPLATES, EPISODE_TEMPLATE, HANDOFF_TEMPLATE) if self._explicit else TEMPLATES
 
     def listed(self, cursor: str | None) -> tuple[list[Listed], str | None]:
-        """One page: the fixed ones first, then a line for each note, and the cursor of the next page."""
+        """One page, not larger than a result may be: the fixed ones first, then a line for each note, and the cursor
+        of the next page.
+        """
         lines = list(STATIC) if cursor is None else []
         try:
-            notebook = self._opening.workspace().notebook
+            workspace = self._opening.workspace()
         except PensieveError:
             return lines, None  # no folder: reading or casting tells what is wrong
-        page = notebook.list(cursor=cursor, limit=NOTES_PER_PAGE)
-        lines += [
-            Listed(note_uri(note.key), one_line(note.key, 120), one_line(note.summary, 240))
-            for note in page.lines
-        ]
+        page = workspace.notebook.list(cursor=cursor, limit=NOTES_PER_PAGE)
+        room = workspace.settings.result_bytes - sum(_size(line) for line in lines)
+        last: str | None = None
+        for note in page.lines:
+            line = Listed(note_uri(note.key), one_line(note.key, 120), one_line(note.summary, 240))
+            room -= _size(line)
+            if room < 0 and last is not None:
+                return lines, last
+            lines.append(line)
+            last = note.key
         return lines, page.cursor
 
     def read(self, uri: str, *, session: str = "") -> str:
-        """The text behind an address. Raises PensieveError, with slug `no_such_resource` for an address that
-        means nothing.
+        """The text behind an address, not larger than a result may be. Raises PensieveError, with slug
+        `no_such_resource` for an address that means nothing.
         """
+        text, rest = self._read(uri, session)
+        return within(text, self._opening.workspace().settings.result_bytes, rest)
+
+    def _read(self, uri: str, session: str) -> tuple[str, str]:
+        """The text, and how the rest is had where it must be cut."""
         kind, _, rest = uri.removeprefix(SCHEME).partition("/")
         if uri.startswith(SCHEME):
             if kind == "notes":
-                return self._note(unquote(rest)) if rest else self._notes()
+                return (self._note(unquote(rest)) if rest else self._notes()), "readNote reads on"
             if kind == "chunks" and rest:
-                return self._chunk(unquote(rest))
+                return self._chunk(unquote(rest)), "readChunk reads on"
             if kind == "documents" and not rest:
-                return self._documents()
+                return self._documents(), "analyzeText lists all"
             if kind == "episode":
-                return episode_text(self._found(unquote(rest), session))
+                return episode_text(self._found(unquote(rest), session)), "plan shows the whole plan"
             if kind == "handoff":
-                return as_text(gather(self._found(unquote(rest), session)))
+                return self._handoff(self._found(unquote(rest), session)), "plan and readNote show all"
         raise Miscast(
             f"There is no resource {uri[:200]!r}.",
             hint=f"There are {NOTES}, {DOCUMENTS}, {EPISODE}, {HANDOFF}, pensieve://notes/KEY and pensieve://chunks/ID.",
@@ -136,13 +148,15 @@ class Resources:
             found = [
                 key for key in _all_keys(workspace) if key.casefold().startswith(unquote(begun).casefold())
             ]
-            return [quote(key, safe="") for key in found[:MOST_COMPLETIONS]], len(found)
+            return _fitting((quote(key, safe="") for key in found), workspace.settings.result_bytes), len(
+                found
+            )
         if argument == "id":
             total, first, last = workspace.corpus.chunk_range(self._chunk_set(workspace))
             if not total or first is None or last is None:
                 return [], 0
             digits = begun.strip().lstrip("cC")
-            if digits and not digits.isdecimal():
+            if digits and not (digits.isascii() and digits.isdecimal()):
                 return [], 0
             return _ids_beginning(digits, first, last)
         return [], 0
@@ -150,6 +164,10 @@ class Resources:
     def _chunk_set(self, workspace: Workspace) -> ChunkSet:
         current = self._episodes.current()
         return current.chunk_set if current is not None else workspace.default_chunk_set
+
+    def _handoff(self, episode: Episode) -> str:
+        most = min(MAX_BYTES, self._opening.workspace().settings.result_bytes)
+        return as_text(gather(episode), max_bytes=most)
 
     def _notes(self) -> str:
         workspace = self._opening.workspace()
@@ -225,6 +243,30 @@ class Resources:
         return episode
 
 
+def within(text: str, most: int, rest: str) -> str:
+    """The text in at most so many bytes of UTF-8; where something had to go, the last line says how it is had."""
+    if bytes_of(text) <= most:
+        return text
+    tail = "\n[{0:,} more characters: " + rest + "]"
+    taken = cut_to_bytes(text, most - bytes_of(tail) - 20)
+    return text[:taken].rstrip() + tail.format(len(text) - taken)
+
+
+def _size(line: Listed) -> int:
+    return LINE_BYTES + bytes_of(line.uri) + bytes_of(line.name) + bytes_of(line.description)
+
+
+def _fitting(values: Iterable[str], most: int) -> list[str]:
+    """The first values that one completion may have, by number and by size."""
+    kept: list[str] = []
+    for value in values:
+        most -= bytes_of(value) + 4
+        if len(kept) == MOST_COMPLETIONS or most < 0:
+            break
+        kept.append(value)
+    return kept
+
+
 def note_text(note: Note) -> str:
     """A whole note for a reader: key, summary, content, evidence with its state."""
     lines = [f"{note.key} · revision {note.revision}"]
@@ -271,13 +313,12 @@ def episode_text(episode: Episode) -> str:
 def _all_keys(workspace: Workspace) -> Sequence[str]:
     keys: list[str] = []
     cursor = None
-    while len(keys) < MOST_LOOKED_AT:
-        page = workspace.notebook.list(cursor=cursor, limit=500)
+    while True:
+        page = workspace.notebook.list(cursor=cursor, limit=5_000)
         keys += [note.key for note in page.lines]
         cursor = page.cursor
         if cursor is None:
-            break
-    return keys
+            return keys
 
 
 def _ids_beginning(digits: str, first: int, last: int) -> tuple[list[str], int]:

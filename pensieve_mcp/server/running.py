@@ -80,20 +80,29 @@ def _working_directory() -> Path:
 def _serve_stdio(surface: Surface) -> int:
     import anyio
     from mcp.server.stdio import stdio_server
+    from mcp.shared.message import SessionMessage
+
+    from pensieve_mcp.server.malformed import answer_to
 
     async def serve() -> None:
         send, relayed = anyio.create_memory_object_stream[Any](0)
 
-        async def relay(incoming: Any) -> None:
-            """Pass messages on; the end of the input only when what was asked before it is answered."""
+        async def relay(incoming: Any, outgoing: Any) -> None:
+            """Pass messages on and answer what is none; the end of the input only when what was asked before it is
+            answered.
+            """
             async with send:
                 async for message in incoming:
-                    await send.send(message)
+                    if not isinstance(message, Exception):
+                        await send.send(message)
+                    elif (told := answer_to(message)) is not None:
+                        log.warning("a line on stdin was no message: %s", told.error.message)
+                        await outgoing.send(SessionMessage(told))
                 with anyio.move_on_after(SETTLE_SECONDS):
                     await surface.quiet()
 
         async with stdio_server() as (incoming, outgoing), anyio.create_task_group() as group:
-            group.start_soon(relay, incoming)
+            group.start_soon(relay, incoming, outgoing)
             await surface.server.run(relayed, outgoing, surface.server.create_initialization_options())
             group.cancel_scope.cancel()
 

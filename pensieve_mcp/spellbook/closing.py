@@ -89,8 +89,8 @@ def _cited(episode: Episode, citation: str) -> Citation:
     return episode.check_citation(text)
 
 
-_MESSAGE = re.compile(r"(?:m\d{1,15}(?:\.\d{1,6})?|h[0-9a-f]{4,32})\Z", re.IGNORECASE)
-_CHUNK = re.compile(r"c?\d{1,15}\Z", re.IGNORECASE)
+_MESSAGE = re.compile(r"(?:m[0-9]{1,15}(?:\.[0-9]{1,6})?|h[0-9a-f]{4,32})\Z", re.IGNORECASE)
+_CHUNK = re.compile(r"c?[0-9]{1,15}\Z", re.IGNORECASE)
 
 
 class FinishArgs(Args):

@@ -9,6 +9,7 @@ from pydantic import Field
 from pensieve_mcp.budget import Sighting, heaviest
 from pensieve_mcp.corpus.types import ChunkSet
 from pensieve_mcp.errors import Miscast, NoSuchDocument
+from pensieve_mcp.handles import parse_cursor
 from pensieve_mcp.ledger.stubs import handle_of
 from pensieve_mcp.spellbook.registry import Args, Outcome, Result, spell
 from pensieve_mcp.spellbook.wording import bytes_of, count, listing, one_line, read_in_part, shares
@@ -127,7 +128,7 @@ def _outline(episode: Episode, document: Any, cursor: str | None) -> Outcome:
     corpus = episode.workspace.corpus
     chunk_set = episode.chunk_set
     entries = corpus.outline(document.document_id)
-    start = _offset_cursor(cursor)
+    start = parse_cursor(cursor)
     first = corpus.chunk_containing(chunk_set, document.document_id, 0)
     last = corpus.chunk_containing(chunk_set, document.document_id, max(0, document.chars - 1))
     chunks = f", chunks c{first.chunk_id} to c{last.chunk_id} in document order" if first and last else ""
@@ -182,18 +183,6 @@ def _outline(episode: Episode, document: Any, cursor: str | None) -> Outcome:
         listing([head, *lines]),
         label=f"outline of {document.path}",
     )
-
-
-def _offset_cursor(cursor: str | None) -> int:
-    if cursor is None:
-        return 0
-    if not cursor.isdecimal() or len(cursor) > 12:
-        raise Miscast(
-            f"cursor is {cursor[:40]!r}, which no answer gave.",
-            hint="Pass next_cursor of the last answer, or none.",
-            slug="bad_cursor",
-        )
-    return int(cursor)
 
 
 class BudgetArgs(Args):

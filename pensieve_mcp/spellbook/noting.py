@@ -11,6 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from pensieve_mcp.errors import Miscast, NoSuchDocument
 from pensieve_mcp.evidence import check_note, look_up, validity
+from pensieve_mcp.handles import parse_cursor
 from pensieve_mcp.notebook.standing import in_words
 from pensieve_mcp.spellbook.registry import Args, Handle, Outcome, Result, spell
 from pensieve_mcp.spellbook.wording import as_text, bytes_of, count, cut_to_bytes, listing, one_line
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 MAX_EVIDENCE = 50
 MAX_LINKS = 50
 
-_HANDLE = re.compile(r"(?:[cm]\d{1,15}(?:\.\d{1,6})?|h[0-9a-f]{2,32})\Z", re.IGNORECASE)
+_HANDLE = re.compile(r"(?:[cm][0-9]{1,15}(?:\.[0-9]{1,6})?|h[0-9a-f]{2,32})\Z", re.IGNORECASE)
 
 Text = Annotated[str, BeforeValidator(as_text)]
 """Text; an object, as the published schema has it, is kept as its JSON."""
@@ -334,7 +335,7 @@ def _one(episode: Episode, key: str, revision: int | None, cursor: str | None, r
     workspace = episode.workspace
     notebook = workspace.notebook
     found = check_note(workspace, notebook.read(key, revision))
-    start = int(cursor) if cursor and cursor.isdecimal() else 0
+    start = parse_cursor(cursor)
     after = [] if start else _around(workspace, found)
     rival = notebook.in_force(found) if found.contests is not None and not start else None
     if rival is not None:

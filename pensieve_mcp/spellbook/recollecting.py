@@ -235,7 +235,7 @@ def _which(episode: Episode, under: str | None) -> _Which:
     return which
 
 
-_WINDOW = re.compile(r"window\s*(\d{1,6})\Z", re.IGNORECASE)
+_WINDOW = re.compile(r"window\s*([0-9]{1,6})\Z", re.IGNORECASE)
 
 
 def _window(episode: Episode, wanted: int) -> frozenset[int]:

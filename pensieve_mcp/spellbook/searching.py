@@ -8,6 +8,7 @@ from pydantic import Field
 
 from pensieve_mcp.corpus.types import PASSAGES_PER_HIT
 from pensieve_mcp.errors import Miscast
+from pensieve_mcp.handles import parse_cursor
 from pensieve_mcp.spellbook.recollecting import OtherHit, find_history, find_notes
 from pensieve_mcp.spellbook.registry import Args, Outcome, Result, spell
 from pensieve_mcp.spellbook.wording import STALE, bytes_of, count, is_first, listing, one_line, read_in_part
@@ -60,7 +61,7 @@ def search_engine(episode: Episode, args: SearchArgs) -> Outcome:
     """Search the documents by words and meaning: chunk ids, places and highlights, best first; read them
     with readChunk."""
     queries = _queries(args)
-    start = _cursor(args.cursor)
+    start = parse_cursor(args.cursor)
     if args.scope == "notes":
         return _notes(episode, args, queries, start)
     if args.scope == "history":
@@ -118,18 +119,6 @@ def _queries(args: SearchArgs) -> list[str]:
             slug="too_many_queries",
         )
     return queries
-
-
-def _cursor(cursor: str | None) -> int:
-    if cursor is None or cursor == "":
-        return 0
-    if not cursor.isdecimal() or len(cursor) > 9:
-        raise Miscast(
-            f"cursor is {cursor[:40]!r}, which no answer gave.",
-            hint="Pass next_cursor of the last answer, or none.",
-            slug="bad_cursor",
-        )
-    return int(cursor)
 
 
 def _documents(episode: Episode, args: SearchArgs, queries: list[str], start: int) -> Outcome:

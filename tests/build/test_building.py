@@ -12,7 +12,7 @@ import pytest
 from pensieve_mcp.building import build
 from pensieve_mcp.corpus.lease import Lease, LeaseLost
 from pensieve_mcp.corpus.types import ChunkSet, Root
-from pensieve_mcp.errors import NoSuchChunk, NoSuchDocument, StorageError
+from pensieve_mcp.errors import IndexMismatch, NoSuchChunk, NoSuchDocument, StorageError
 
 from .conftest import prose
 
@@ -391,6 +391,64 @@ def test_another_chunker_rebuilds_and_says_why(bench, monkeypatch):
     assert bench.readers.read == ["a.txt"]
     assert bench.indexed() == {"docs/a.txt": prose(10)}
     assert any("chunker changed from" in warning for warning in store.progress().warnings)
+
+
+OLDER, NEWER = "pensieve-statelm 0.9.1", "pensieve-statelm 0.10.0"
+
+
+def test_two_versions_on_one_workspace_do_not_read_it_all_again_in_turn(bench, monkeypatch):
+    """The newer one decides; the older one serves what is there, takes up changes, and says what is the matter."""
+    bench.write("a.txt", prose(10))
+    store = bench.build(program=OLDER)
+    bench.readers.read.clear()
+
+    with monkeypatch.context() as other:
+        other.setattr("pensieve_mcp.corpus.schema.CHUNKER", "atoms-9")
+        bench.build(store, program=NEWER)
+        assert bench.readers.read == ["a.txt"], "an update is made once"
+    bench.readers.read.clear()
+    bench.write("b.txt", "A new page.")
+    bench.build(store, program=OLDER)
+    assert bench.readers.read == ["b.txt"], "only what is new"
+    (warning,) = [one for one in store.progress().warnings if "newer" in one]
+    assert NEWER in warning and OLDER in warning and "pensieve doctor" in warning
+    assert store.progress().state == "ready" and bench.indexed()["docs/b.txt"] == "A new page."
+
+    bench.readers.read.clear()
+    with monkeypatch.context() as other:
+        other.setattr("pensieve_mcp.corpus.schema.CHUNKER", "atoms-9")
+        bench.build(store, program=NEWER)
+    assert "a.txt" not in bench.readers.read
+    assert not [one for one in store.progress().warnings if "newer" in one]
+
+    bench.readers.read.clear()
+    bench.build(store, program=OLDER, rebuild=True)
+    assert sorted(bench.readers.read) == ["a.txt", "b.txt"], "who asks for it gets it"
+
+
+@pytest.mark.parametrize("program", ["", "pensieve-statelm, not installed", OLDER])
+def test_an_older_or_unknown_maker_is_no_hindrance(bench, monkeypatch, program):
+    bench.write("a.txt", prose(10))
+    store = bench.build(program=program)
+    bench.readers.read.clear()
+    monkeypatch.setattr("pensieve_mcp.corpus.schema.CHUNKER", "atoms-9")
+    bench.build(store, program=OLDER)
+
+    assert bench.readers.read == ["a.txt"]
+
+
+def test_an_index_of_a_newer_format_is_not_thrown_away_by_an_older_program(bench):
+    bench.write("a.txt", prose(10))
+    store = bench.build(program=NEWER)
+
+    def other_format(folder):
+        raise IndexMismatch("The index is of format 9.", hint="Build it again.", slug="other_version")
+
+    with pytest.raises(IndexMismatch, match=f"format 9. It was made by {NEWER}") as refused:
+        bench.build(store, program=OLDER, open_index=other_format)
+    assert "Update" in refused.value.hint
+    assert store.progress().state == "ready", "for the newer program all is well"
+    assert bench.indexed() == {"docs/a.txt": prose(10)}
 
 
 def test_freshness_looks_at_the_content_when_only_the_time_changed(bench):

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pensieve_mcp.errors import Miscast
-from pensieve_mcp.handles import MessageRef, parse_chunk_id, parse_message_ids
+from pensieve_mcp.handles import MessageRef, parse_chunk_id, parse_cursor, parse_message_ids
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,9 @@ def test_numbers_of_a_range_are_marked_so_that_absent_ones_can_be_passed_over() 
     assert parse_message_ids("3-4") == [MessageRef(3, from_range=True), MessageRef(4, from_range=True)]
 
 
-@pytest.mark.parametrize("text", ["", "  ", "x9", "m", "-", "1-999999999", True, "m1;rm", "m12.", "c48"])
+@pytest.mark.parametrize(
+    "text", ["", "  ", "x9", "m", "-", "1-999999999", True, "m1;rm", "m12.", "c48", "m١٢", "１２"]
+)
 def test_what_is_no_handle_is_refused_with_the_grammar(text: str) -> None:
     with pytest.raises(Miscast) as refused:
         parse_message_ids(text)
@@ -57,7 +59,14 @@ def test_chunk_ids_are_read_with_and_without_their_letter(value: str | int, numb
     assert parse_chunk_id(value) == number
 
 
-@pytest.mark.parametrize("value", ["m4", "", "c", "4.5", "-1", False])
+@pytest.mark.parametrize("value", ["m4", "", "c", "4.5", "-1", "c٤٨", False])
 def test_what_is_no_chunk_id_is_refused(value: str) -> None:
     with pytest.raises(Miscast):
         parse_chunk_id(value)
+
+
+def test_a_cursor_is_a_position_that_an_answer_gave() -> None:
+    assert (parse_cursor(None), parse_cursor(""), parse_cursor("120")) == (0, 0, 120)
+    for wrong in ("-1", "a", "١٢", "²", "1" * 5_000, "1.0"):
+        with pytest.raises(Miscast, match="no answer gave"):
+            parse_cursor(wrong)

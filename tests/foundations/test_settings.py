@@ -31,6 +31,7 @@ def test_the_defaults_are_the_papers_budget() -> None:
         ("window_token = 1", "window_tokens"),
         ("window_tokens = 'many'", "whole number"),
         ("window_tokens = 1", "least"),
+        ("window_tokens = '١٢٠٠٠'", "whole number"),
         ("hidden_files = 'perhaps'", "true or false"),
         ("dialect = 'latin'", "published"),
         ("window_tokens = = 3", "TOML"),

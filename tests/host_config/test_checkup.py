@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,12 @@ import pytest
 
 from pensieve_mcp.hosts import installing
 from pensieve_mcp.hosts.catalog import HOSTS, Launch
-from pensieve_mcp.hosts.checkup import Finding, ask_version, checkup
+from pensieve_mcp.hosts.checkup import checkup
 from pensieve_mcp.hosts.machine import Machine
+from pensieve_mcp.hosts.starting import Finding, ask_version, other_installation
+
+ROOT = Path(__file__).resolve().parents[2]
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
 
 
 class Bench:
@@ -129,6 +134,49 @@ def test_a_runner_that_downloads(bench: Bench) -> None:
     assert "uv tool install" in bench.told("downloads at the first start", "note").advice
 
 
+@pytest.mark.parametrize("there", [True, False], ids=["by name", "by path"])
+def test_a_runner_that_is_missing(bench: Bench, there: bool) -> None:
+    """Complaint: `spawn uvx ENOENT`. What helps without uv is this installation."""
+    path = bench.install("cursor")
+    runner = "uvx" if there else str(bench.script.with_name("uvx"))
+    words = ["--from", "pensieve-statelm==1.0", "pensieve-mcp", str(bench.documents)]
+    bench.change(path, lambda data: data["mcpServers"]["pensieve"].update(command=runner, args=words))
+
+    finding = bench.told("starts through", "bad")
+    assert "uvx, which is not" in finding.detail
+    assert "pensieve install cursor starts this installation" in finding.advice and "uv" in finding.advice
+
+
+@pytest.mark.parametrize(
+    "words", [["--from", "pensieve-statelm==0.9", "pensieve-mcp"], ["pensieve-statelm@0.9"]]
+)
+def test_a_runner_that_is_told_another_version(bench: Bench, words: list[str]) -> None:
+    path = bench.install("cursor")
+    runner = bench.script.with_name("uvx")
+    runner.write_text("")
+    args = [*words, str(bench.documents)]
+    bench.change(path, lambda data: data["mcpServers"]["pensieve"].update(command=str(runner), args=args))
+
+    assert bench.told("starts version 0.9; this is 1.0", "note").advice == "pensieve install cursor"
+
+
+def test_two_versions_side_by_side(bench: Bench) -> None:
+    """Another one on the path than the one that `install` writes: told with both places."""
+    ours = Launch(str(bench.script))
+    assert other_installation(bench.machine, ours, "1.0", asked=bench.answer) is None, "none on the path"
+    bench.found["pensieve-mcp"] = str(bench.script)
+    assert other_installation(bench.machine, ours, "1.0", asked=bench.answer) is None, "ours on the path"
+    bench.found["pensieve-mcp"] = "/elsewhere/pensieve-mcp"
+    assert other_installation(bench.machine, ours, "1.0", asked=bench.answer) is None, "the same version"
+
+    for answer, told in (("0.9", "version 0.9"), ("", "does not tell")):
+        bench.answer = lambda command, answer=answer: answer  # type: ignore[misc]
+        finding = other_installation(bench.machine, ours, "1.0", asked=bench.answer)
+        assert finding is not None and finding.state == "note"
+        assert told in finding.detail and "/elsewhere/pensieve-mcp" in finding.detail
+        assert str(bench.script) in finding.detail and "uninstall" in finding.advice
+
+
 def test_a_folder_that_is_gone(bench: Bench) -> None:
     bench.install("goose")
     bench.documents.rmdir()
@@ -213,6 +261,90 @@ def test_a_switched_off_entry(bench: Bench) -> None:
     bench.change(path, lambda data: data["mcp"]["pensieve"].update(enabled=False))
 
     assert bench.told("switched off", "note")
+
+
+PLUGINS = {
+    "Claude Code": (
+        "claude-code/plugin/.mcp.json",
+        ".claude/plugins/cache/pensieve-statelm/pensieve/0.1.0/.mcp.json",
+    ),
+    "Codex": ("codex/plugin/.mcp.json", ".codex/plugins/cache/pensieve-statelm/pensieve/0.1.0/.mcp.json"),
+    "Gemini CLI": ("gemini/gemini-extension.json", ".gemini/extensions/pensieve/gemini-extension.json"),
+}
+"""Host → the manifest, and where the host keeps it once installed (seen after installing it in the real host)."""
+MANIFESTS = ROOT / "manifests"
+with_plugin = pytest.mark.parametrize("title", sorted(PLUGINS))
+
+
+def install_plugin(bench: Bench, title: str) -> None:
+    source, kept = PLUGINS[title]
+    place = bench.home / kept
+    place.parent.mkdir(parents=True)
+    place.write_text((MANIFESTS / source).read_text().replace(f"=={VERSION}", "==1.0"))
+    (bench.home / ".claude").mkdir(exist_ok=True)
+    (bench.home / ".claude" / "settings.json").write_text(
+        '{"enabledPlugins": {"pensieve@pensieve-statelm": true}}'
+    )
+    (bench.home / ".codex").mkdir(exist_ok=True)
+    (bench.home / ".codex" / "config.toml").write_text(
+        '[plugins."pensieve@pensieve-statelm"]\nenabled = true\n'
+    )
+
+
+@with_plugin
+def test_a_plugin_is_as_good_as_an_entry(bench: Bench, title: str) -> None:
+    install_plugin(bench, title)
+    bench.found["uvx"] = "/usr/bin/uvx"
+    bench.environment["PENSIEVE_FOLDERS"] = str(bench.documents)
+    mine = [one for one in bench.findings() if one.host == title]
+
+    assert [one.state for one in mine] == ["ok"] and "by a plugin" in mine[0].detail, mine
+
+
+@with_plugin
+def test_a_plugin_without_its_runner(bench: Bench, title: str) -> None:
+    install_plugin(bench, title)
+
+    finding = bench.told("its plugin pensieve starts through uvx, which is not installed", "bad")
+    assert finding.host == title and "Install uv" in finding.advice
+
+
+@with_plugin
+def test_a_plugin_of_another_version_and_an_entry_beside_it(bench: Bench, title: str) -> None:
+    install_plugin(bench, title)
+    place = bench.home / PLUGINS[title][1]
+    place.write_text(place.read_text().replace("==1.0", "==0.7"))
+    name = next(host.name for host in HOSTS.values() if host.title == title)
+    bench.install(name, allow=True)
+
+    assert bench.told("its plugin starts version 0.7; this is 1.0", "note").host == title
+    twice = bench.told("set up twice, by a plugin and in", "note")
+    assert twice.advice.startswith(f"pensieve uninstall {name}")
+
+
+def test_folders_of_codexs_plugin_come_from_a_variable(bench: Bench) -> None:
+    install_plugin(bench, "Codex")
+    bench.found["uvx"] = "/usr/bin/uvx"
+    unset = bench.told("PENSIEVE_FOLDERS names, and it is not set here", "note")
+    assert "export PENSIEVE_FOLDERS=" in unset.advice and "pensieve install codex FOLDER" in unset.advice
+
+    bench.environment["PENSIEVE_FOLDERS"] = str(bench.home / "gone")
+    assert bench.told("gone, which PENSIEVE_FOLDERS names, is not there", "bad")
+
+
+def test_a_plugin_that_is_off_or_somebody_elses_is_none(bench: Bench) -> None:
+    install_plugin(bench, "Codex")
+    (bench.home / ".codex" / "config.toml").write_text(
+        '[plugins."pensieve@pensieve-statelm"]\nenabled = false\n'
+    )
+    other = bench.home / ".gemini/extensions/other/gemini-extension.json"
+    other.parent.mkdir(parents=True)
+    other.write_text('{"mcpServers": {"pensieve": {"command": "uvx", "args": ["pensieve-mcp"]}}}')
+    broken = bench.home / ".gemini/extensions/broken/gemini-extension.json"
+    broken.parent.mkdir(parents=True)
+    broken.write_text("{")
+
+    assert not [one for one in bench.findings() if "plugin" in one.detail]
 
 
 def test_our_own_server_tells_its_version() -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -109,10 +108,24 @@ def test_the_plugin_of_codex_from_its_marketplace(
 
 
 @needs("gemini")
-def test_the_extension_of_gemini_cli(runner: None) -> None:
+@pytest.mark.parametrize("folders", ["the open project", "the setting"])
+def test_the_extension_of_gemini_cli(runner: None, folders: str) -> None:
+    """As `manifests/README.md` has a script install it: on a terminal Gemini CLI asks whether the folder is to be
+    trusted, whether to go on, and for the documents, and without one it waits for these answers for ever.
+    """
+
     def prepare(home: Path, work: Path, environment: dict[str, str]) -> list[str]:
-        project(work)
-        shutil.copytree(MANIFESTS / "gemini", home / ".gemini" / "extensions" / "pensieve")
+        assert environment["GEMINI_CLI_TRUST_WORKSPACE"] == "true"
+        words = ["extensions", "install", "--consent", "--skip-settings", str(MANIFESTS / "gemini")]
+        call("gemini", environment, *words)
+        if folders == "the open project":
+            project(work)
+        else:
+            documents = home / "my documents"
+            documents.mkdir()
+            project(documents)
+            installed = home / ".gemini" / "extensions" / "pensieve"
+            (installed / ".env").write_text(f'PENSIEVE_FOLDERS="{documents}"\n')
         return []
 
     assert "Work in even rounds" in found("gemini", prepare), "GEMINI.md is read"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 import subprocess
 import sys
 import tomllib
@@ -153,7 +154,29 @@ def test_the_registry_takes_the_entry() -> None:
     assert f"mcp-name: {server['name']}" in readme
     (package,) = server["packages"]
     assert package["identifier"] == PROJECT["name"] and package["version"] == VERSION
-    assert [one["value"] for one in package["runtimeArguments"]] == [PINNED, "pensieve-mcp"]
+    assert package["runtimeHint"] == "uvx" and "runtimeArguments" not in package
+    assert PROJECT["scripts"][package["identifier"]] == PROJECT["scripts"]["pensieve-mcp"], (
+        "clients start the program that is named like the distribution"
+    )
+
+
+def test_who_publishes_is_told_in_one_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set `REPOSITORY` in the tool, and every name and address follows; until then no text has a placeholder."""
+    tool = runpy.run_path(str(ROOT / "tools" / "make_manifests.py"))
+    made = tool["files"]
+    monkeypatch.setitem(made.__globals__, "REPOSITORY", "somebody/somewhere")
+    files = {name: text for name, text in made().items() if isinstance(text, str)}
+    name = "io.github.somebody/pensieve"
+
+    assert json.loads(files["manifests/registry/server.json"])["name"] == name
+    assert f"<!-- mcp-name: {name} -->" in files["README.md"]
+    address = "https://github.com/somebody/somewhere"
+    named = [path for path, text in files.items() if address in text]
+    assert {path.split("/")[1] for path in named} >= {
+        "claude-code", "codex", "agent-plugin", "claude-desktop", "registry",
+    }  # fmt: skip
+    for path in [ROOT / "README.md", ROOT / "SKILL.md", *(ROOT / "docs").glob("**/*.md"), *texts()]:
+        assert not re.search(r"OWNER/REPO|OWNER/NAME|YOUR[-_]NAME", path.read_text(encoding="utf-8")), path
 
 
 def test_the_bundle_starts_what_it_names() -> None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -18,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from pensieve_mcp.workspace import Workspace
 
 INITIALIZE = {
     "jsonrpc": "2.0",
@@ -237,6 +241,34 @@ def test_builder_and_readers_go_with_the_server(start: Start, library: Path, how
     wait_until(lambda: not any(alive(pid) for pid in below))
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_after_a_kill_during_the_first_build_the_next_server_goes_on_and_says_so(
+    start: Start, library: Path
+) -> None:
+    """The first search of the next conversation must not pass a part for the whole, nor ask for what goes on anyway."""
+    for number in range(3_000):
+        (library / f"page{number}.md").write_text(
+            f"# Page {number}\n\n" + "The sea was rough. " * 200, encoding="utf-8"
+        )
+    first = start()
+    say(first, INITIALIZE, INITIALIZED, call(2, "searchEngine", {"keyword": "rough sea"}))
+    hear(first)
+    assert "Still indexing" in text_of(hear(first))
+    below = descendants(first.pid)
+    first.kill()
+    first.wait()
+    wait_until(lambda: not any(alive(pid) for pid in below))
+
+    second = start()
+    say(second, INITIALIZE, INITIALIZED, call(2, "searchEngine", {"keyword": "rough sea"}))
+    assert "0 of 0" not in hear(second)["result"]["instructions"]
+    told = text_of(hear(second))
+    assert re.search(
+        r"Still indexing: [\d,]+ documents can be searched, [\d,]+ of 3,003 files are left\.", told
+    ), told
+    assert "call buildIndex" not in told.lower()
+
+
 def test_stdout_is_the_protocol_even_when_a_library_prints(start: Start, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(
         "import os, sys\n"
@@ -299,3 +331,31 @@ def test_options_that_cannot_be_served_end_with_status_2_and_words(
 
     assert (server.returncode, out) == (2, b"")
     assert told.startswith(b"pensieve-mcp: ") and arguments[1].encode() in told
+
+
+def test_a_server_on_databases_of_a_newer_version_says_so_in_every_call(
+    start: Start, library: Path, environment: dict[str, str]
+) -> None:
+    """Two versions side by side: the older one starts, lists its tools, and tells what to do."""
+    with Workspace.open([library], environment=environment, builder="inline") as workspace:
+        workspace.build_now()
+        workspace.notebook.write("k", summary="s", content="c")
+        database = workspace.state / "pensieve.db"
+    with contextlib.closing(sqlite3.connect(database)) as db, db:
+        for basin, last in db.execute(
+            "SELECT basin, max(number) FROM _pensieve_migrations GROUP BY basin"
+        ).fetchall():
+            future = (basin, last + 1, "future", "r", "pensieve 9.9", "")
+            db.execute("INSERT INTO _pensieve_migrations VALUES (?, ?, ?, ?, ?, ?)", future)
+            newer = (last + 1, "pensieve 9.9", basin)
+            db.execute("UPDATE _pensieve_basins SET oldest_writer = ?, program = ? WHERE basin = ?", newer)
+
+    server = start()
+    listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
+    say(server, INITIALIZE, INITIALIZED, listing, call(3, "searchEngine", {"keyword": "oil"}))
+    answers = {answer["id"]: answer for answer in (hear(server), hear(server), hear(server))}
+
+    assert len(answers[2]["result"]["tools"]) == 12
+    assert answers[3]["result"]["isError"] is True
+    told = text_of(answers[3])
+    assert "newer version (pensieve 9.9)" in told and "Update pensieve-statelm" in told, told

@@ -91,7 +91,9 @@ def test_beyond_this_machine_a_token_is_wanted(tmp_path: Path) -> None:
     assert options("--http", "0.0.0.0:8722", cwd=tmp_path, PENSIEVE_TOKEN="s3cret").token == "s3cret"
 
 
-@pytest.mark.parametrize("text", ["", "host", "host:", "1:99999", "host:-1"])
+@pytest.mark.parametrize(
+    "text", ["", "host", "host:", "1:99999", "host:-1", "٨٧٢٢", "８７２２", "1:²", "1" * 5_000]
+)
 def test_an_address_that_is_none_is_refused(text: str, tmp_path: Path) -> None:
     with pytest.raises(BadOption, match="HOST:PORT"):
         options("--http", text, cwd=tmp_path)
