@@ -39,7 +39,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "gateway": ("gateway", "gateway"),
     "run": ("gateway", "run"),
     "hook": ("hooking", "hook"),
-    "model": ("train", "model"),
+    "hook": ("gateway", "hook"),
+    "model": ("model", "model"),
     "train": ("train", "train"),
     "eval": ("evaluating", "evaluation"),
 }

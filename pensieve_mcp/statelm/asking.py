@@ -138,7 +138,7 @@ def _dialect(name: str, search: bool) -> Dialect:
     if name == "compact":
         from pensieve_mcp.statelm.dialects.compact import Compact
 
-        return Compact(search=search, notes_block=bool(bundled.card().get("notes_block", True)))
+        return Compact(search=search)
     return dialect(name, search=search)
 
 

@@ -318,7 +318,8 @@ class Loop:
                         f"Stopped after {STRAY_TURNS} turns in a row that came to nothing.",
                     )
                     break
-                self.take(backend.reply(self.prompt()))
+                printed = self.prompt()
+                self.take(Reply(printed.forced) if printed.forced else backend.reply(printed))
         except BackendError as error:
             ended, detail = "backend", str(error)
         return self.result(ended, detail, model=backend.model)

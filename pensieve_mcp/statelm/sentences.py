@@ -75,6 +75,8 @@ STOP = frozenset(
     ]
 )
 
+ORDERS = frozenset(("list", "name", "tell", "give", "find", "say", "show", "please"))
+
 
 def sentences(text: str) -> list[str]:
     """Sentences on one line each; overlong ones are cut at a word, since a quote should be short."""
@@ -99,6 +101,16 @@ def content_words(text: str) -> list[str]:
     """Words that say something, in order; all words where there are no others."""
     kept = [word for word in words(text) if word not in STOP]
     return kept or words(text)
+
+
+def query_of(question: str) -> str:
+    """The words of a question that say something, as a query, in their own letters; an order at its beginning
+    ("List the …") is left out."""
+    found = WORD.findall(question)
+    if found and found[0].lower() in ORDERS:
+        found = found[1:]
+    kept = [word for word in found if word.lower() not in STOP]
+    return " ".join(kept or found)
 
 
 def stem(word: str) -> str:

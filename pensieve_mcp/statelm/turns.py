@@ -45,6 +45,7 @@ class Prompt:
     grammar: str = ""
     stop: tuple[str, ...] = ()
     max_output_tokens: int = 2_048
+    forced: str = ""  # the reply, where there is only one that makes sense: the model is not asked
 
 
 @dataclass(frozen=True, slots=True)

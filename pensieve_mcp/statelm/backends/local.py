@@ -52,6 +52,9 @@ class Local:
             params.lora_adapters = [xllamacpp.CommonAdapterLoraInfo(adapter, 1.0)]
         self.constrain = options.get("grammar", "on") != "off"
         self.temperature = choice.temperature or 0.0
+        self.seed = (
+            int(options["seed"]) if "seed" in options else None
+        )  # of the first reply, one more for each
         try:
             self._server: Any = xllamacpp.Server(params)
         except Exception as error:
@@ -68,6 +71,9 @@ class Local:
             "cache_prompt": True,
             "stop": list(prompt.stop) or ["<|im_end|>"],
         }
+        if self.seed is not None:
+            request["seed"] = self.seed
+            self.seed += 1
         if self.constrain:
             rules = prompt.grammar or (tool_call_grammar(prompt.tools) if prompt.tools else "")
             if rules:

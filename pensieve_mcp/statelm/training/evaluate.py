@@ -6,6 +6,7 @@ Per kind with n and a 95 % interval (Wilson), since the mean over kinds hides wh
 from __future__ import annotations
 
 import math
+import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -18,6 +19,7 @@ from pensieve_mcp.statelm.evidence import refuses
 from pensieve_mcp.statelm.loop import Loop
 from pensieve_mcp.statelm.sentences import normal
 from pensieve_mcp.statelm.training.tasks import NOT_FOUND, Task, make, text_of_python, write_documents
+from pensieve_mcp.statelm.training.worlds import dice
 from pensieve_mcp.statelm.turns import Asked
 from pensieve_mcp.workspace import Workspace
 
@@ -129,14 +131,12 @@ def interval(hits: int, n: int, z: float = 1.96) -> tuple[float, float]:
     return max(0.0, centre - half), min(1.0, centre + half)
 
 
-def suite(per_kind: int, seed: int, kinds: Sequence[str] = KINDS) -> list[Task]:
-    """Questions of the evaluation split, the kinds mixed."""
-    import random
-
+def suite(per_kind: int, seed: int, kinds: Sequence[str] = KINDS, split: str = "test") -> list[Task]:
+    """Questions of the evaluation split (or, to choose among checkpoints, of training's), the kinds mixed."""
     tasks = []
     for kind in kinds:
-        dice = random.Random(f"{seed}/{kind}")
-        tasks += [make(kind, dice, "test") for _ in range(per_kind)]
+        generator = dice(f"{seed}/{kind}", split)
+        tasks += [make(kind, generator, split) for _ in range(per_kind)]
     random.Random(seed).shuffle(tasks)
     return tasks
 

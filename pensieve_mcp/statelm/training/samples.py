@@ -1,9 +1,8 @@
-"""Training samples: one for each stretch between context edits, with the loss on the actions in it.
+"""Training samples: one for each stretch between context edits, with the loss on the choices in it.
 
-A state's prefix is rewritten by a deletion and by a note (the note block stands in the first message); between
-two edits every action sees the prefix it was chosen in, so all of them can be learned from one printed text
-(the paper samples once a step instead, at several times the cost). Actions that every trajectory is full of are
-thinned out.
+A state's beginning is rewritten by a deletion and by a note; between two edits every choice sees the text it was made
+in, so all of them are learned from one printed text (the paper samples once a step, at several times the cost). Moves
+that are made without the model are in no sample.
 """
 
 from __future__ import annotations
@@ -16,9 +15,7 @@ from pathlib import Path
 
 from pensieve_mcp.statelm.template import END, START
 
-EDITS = ("deleteContext", "note", "finish")
-NAME_WEIGHT = 3.0  # which tool is the decision; the words after it are mostly bound by the grammar
-ID_WEIGHT = 2.0
+CHOICE_WEIGHT = 2.0  # of the verb and of a number; the words of a query or an answer follow from them
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,38 +42,33 @@ class Encoded:
 
 
 def cut(kind: str, steps: Sequence[Step]) -> list[Sample]:
-    """Samples of one trajectory."""
+    """Samples of one trajectory: a new one where the text before is another."""
+    opening = f"{START}assistant\n"
     samples: list[Sample] = []
-    start = 0
-    for end, step in enumerate(steps):
-        if not step.action.startswith(EDITS):
-            continue
-        opening = f"{START}assistant\n"
-        full = step.state + opening + step.action + f"{END}\n"
-        pieces: list[tuple[str, bool]] = []
-        place = 0
-        for one in steps[start : end + 1]:
-            prefix = one.state + opening
-            if not full.startswith(prefix):
-                raise AssertionError("the prefix changed between two edits")
-            action = one.action + f"{END}\n"
-            pieces += [(full[place : len(prefix)], False), (action, True)]
-            place = len(prefix) + len(action)
-        samples.append(Sample(kind, tuple(pieces), step.action.split(" ", 1)[0]))
-        start = end + 1
+    pieces: list[tuple[str, bool]] = []
+    written = last = ""
+    for step in steps:
+        prefix = step.state + opening
+        if not written or not prefix.startswith(written):
+            if pieces:
+                samples.append(Sample(kind, tuple(pieces), last))
+            pieces, written = [], ""
+        action = step.action + f"{END}\n"
+        pieces += [(prefix[len(written) :], False), (action, True)]
+        written, last = prefix + action, step.action.split(" ", 1)[0]
+    if pieces:
+        samples.append(Sample(kind, tuple(pieces), last))
     return samples
 
 
-def balanced(samples: Iterable[Sample], seed: int, *, keep_deletions: float = 0.35) -> list[Sample]:
-    """All samples but a share of those that only delete: they are the most frequent and the easiest."""
+def balanced(samples: Iterable[Sample], seed: int, *, keep_drops: float = 0.5) -> list[Sample]:
+    """All samples but a share of those that only let hits go: they are the most frequent and the easiest."""
     dice = random.Random(seed)
-    return [
-        s for s in samples if s.last != "deleteContext" or len(s.pieces) > 2 or dice.random() < keep_deletions
-    ]
+    return [s for s in samples if s.last != "drop" or len(s.pieces) > 2 or dice.random() < keep_drops]
 
 
 def encoded(sample: Sample, tokens: Callable[[str], list[int]]) -> Encoded:
-    """Token ids with their weights: the name of a tool and ids count more than the words after them."""
+    """Token ids with their weights: the verb and numbers count more than words."""
     ids: list[int] = []
     weights: list[float] = []
     for text, learned in sample.pieces:
@@ -85,9 +77,11 @@ def encoded(sample: Sample, tokens: Callable[[str], list[int]]) -> Encoded:
             ids += made
             weights += [0.0] * len(made)
             continue
-        name, space, rest = text.partition(" ")
-        by_id = name in ("readChunk", "deleteContext")
-        for part, weight in ((name, NAME_WEIGHT), (space + rest, ID_WEIGHT if by_id else 1.0)):
+        line, _, end = text.partition(END)
+        verb, space, rest = line.partition(" ")
+        numbered = verb in ("read", "note")
+        parts = ((verb, CHOICE_WEIGHT), (space + rest, CHOICE_WEIGHT if numbered else 1.0), (END + end, 1.0))
+        for part, weight in parts:
             made = tokens(part)
             ids += made
             weights += [weight] * len(made)

@@ -33,12 +33,12 @@ class Recipe:
     rank: int = 16
     alpha: float = 32.0
     first_layer: int = 10
-    batch: int = 4
-    learning_rate: float = 1.5e-3
-    warm_up_steps: int = 8
-    steps: int = 200
-    max_tokens: int = 900
-    checkpoint_steps: int = 25
+    batch: int = 8
+    learning_rate: float = 1e-3
+    warm_up_steps: int = 30
+    steps: int = 1_600
+    max_tokens: int = 500
+    checkpoint_steps: int = 200
     threads: int = 1
 
 
@@ -92,7 +92,7 @@ def train(
         network.load_adapter(start_from)
     parameters = network.trained()
     optimiser = torch.optim.AdamW(parameters, lr=recipe.learning_rate, weight_decay=0.0, betas=(0.9, 0.98))
-    begun = _resume(out, network, optimiser, recipe)
+    begun = resumed(out, network, optimiser, asdict(recipe))
     clock, tokens = time.process_time(), 0
     batches = order(usable, recipe)
     last = out / "adapter.gguf"
@@ -120,29 +120,31 @@ def train(
             if ends or (step + 1) % recipe.checkpoint_steps == 0:
                 network.save_adapter(out / f"adapter-{step + 1:05d}.gguf")
                 network.save_adapter(last)
-                _save(out, step + 1, network, optimiser, recipe)
+                saved(out, step + 1, network, optimiser, asdict(recipe))
             if ends:
                 break
     return last
 
 
-def _save(out: Path, step: int, network: Network, optimiser: torch.optim.Optimizer, recipe: Recipe) -> None:
+def saved(
+    out: Path, step: int, network: Network, optimiser: torch.optim.Optimizer, recipe: dict[str, object]
+) -> None:
+    """Write the state of a run."""
     beside = out / (STATE_FILE + ".part")
     matrices = [p.detach() for p in network.trained()]
     torch.save(
-        {"step": step, "recipe": asdict(recipe), "matrices": matrices, "optimiser": optimiser.state_dict()},
-        beside,
+        {"step": step, "recipe": recipe, "matrices": matrices, "optimiser": optimiser.state_dict()}, beside
     )
     beside.replace(out / STATE_FILE)
 
 
-def _resume(out: Path, network: Network, optimiser: torch.optim.Optimizer, recipe: Recipe) -> int:
+def resumed(out: Path, network: Network, optimiser: torch.optim.Optimizer, recipe: dict[str, object]) -> int:
     """The step to go on from. A state of another recipe is no state of this run."""
     file = out / STATE_FILE
     if not file.exists():
         return 0
     state = torch.load(file, weights_only=True)
-    if state["recipe"] != asdict(recipe):
+    if state["recipe"] != recipe:
         return 0
     with torch.no_grad():
         for parameter, matrix in zip(network.trained(), state["matrices"], strict=True):

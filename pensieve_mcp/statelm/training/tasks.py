@@ -16,16 +16,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from pensieve_mcp.statelm.sentences import content_words
-from pensieve_mcp.statelm.training.worlds import (
-    CHATS,
-    HOPS,
-    LECTURES,
-    RELATIONS,
-    Relation,
-    person,
-    place,
-)
+from pensieve_mcp.statelm.sentences import query_of
+from pensieve_mcp.statelm.training.relations import HABITS, LISTS, RELATIONS, Habit, Relation, hops
+from pensieve_mcp.statelm.training.worlds import MAKERS, Dice, dice
 
 KINDS = (
     "single",
@@ -41,16 +34,34 @@ KINDS = (
     "scan",
     "budget",
 )
-"""Held: relations never trained on. Latest: many updates of one thing. Budget: as single, in a window so small that two
-reads fill it. Scan: without search."""
+"""Held: relations never trained on. Latest: many updates of one thing. Budget: in a window so small that little is
+shown of a search. Scan: without search."""
 
 MIX = {
-    "single": 0.14, "hop": 0.24, "list": 0.18, "chat": 0.06, "latest": 0.08, "none": 0.11, "misleading": 0.07,
-    "rephrased": 0.06, "module": 0.06,
+    "single": 0.19, "hop": 0.24, "list": 0.15, "chat": 0.08, "latest": 0.09, "none": 0.12, "misleading": 0.04,
+    "rephrased": 0.03, "module": 0.03, "scan": 0.02, "budget": 0.01,
 }  # fmt: skip
+SCAN_PARAGRAPHS = 8
 PARAGRAPH_WORDS = 45
 PARAGRAPHS_A_FILE = 60
 NOT_FOUND = "not found"
+CODE = re.compile(r"[_=\[\]{}<>#\\|@$^~]|\bself\b|\bdef\b|^\S+:")
+BEFORE = {
+    "train": (
+        "According to the yearbook, ", "As the records show, ", "It is well known that ",
+        "In a short notice one reads that ",
+        "Our correspondent writes that ", "To this day, ", "As far as we know, ", "By the way, ",
+    ),
+    "test": ("The minutes state that ", "As a visitor told us, ", "Note that "),
+}  # fmt: skip
+AFTER = {
+    "train": (
+        ", as the guide explains", ", which surprised many", ", according to a letter", ", says the register",
+        ", and nobody doubts it", ", if the papers are right", ", a fact few people know",
+    ),
+    "test": (", as an old file reveals", ", reports the gazette"),
+}  # fmt: skip
+DRESSED = 0.3  # of the statements are put into a longer sentence, at each end
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +70,6 @@ class Hop:
 
     queries: tuple[str, ...]
     golds: tuple[str, ...]
-    key: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +117,8 @@ def _prose(pieces: Iterable[str], split: str) -> list[str]:
         part = found["test" if place_ % 5 == 0 else "train"]
         for sentence in re.split(r"(?<=[.!?])\s+", " ".join(piece.split())):
             letters = sum(c.isalpha() or c == " " for c in sentence)
-            if 40 < len(sentence) < 240 and sentence[0].isalpha() and letters > 0.85 * len(sentence):
+            whole = sentence[0].isupper() and sentence[-1] in ".!?" and not CODE.search(sentence)
+            if whole and 40 < len(sentence) < 240 and letters > 0.9 * len(sentence):
                 part[sentence] = None
     return [one for one in found[split] if split == "train" or one not in found["train"]]
 
@@ -130,144 +141,201 @@ def modules(split: str) -> tuple[tuple[str, str], ...]:
     return tuple(pair for place_, pair in enumerate(found) if (place_ % 3 == 0) == (split == "test"))
 
 
-def query_of(question: str) -> str:
-    """The words of a question as a query, in their own letters."""
-    kept = set(content_words(question))
-    return " ".join(word for word in re.findall(r"[\w-]+", question) if word.lower() in kept)
-
-
-def make(kind: str, dice: random.Random, split: str) -> Task:
-    """One task of a kind."""
-    trained = {name: r for name, r in RELATIONS.items() if not r.held_out}
-    held = {name: r for name, r in RELATIONS.items() if r.held_out}
+def make(kind: str, generator: Dice, split: str) -> Task:
+    """One task of a kind. Evaluation draws other phrasings, names, second hops and, for `held`, other relations."""
+    generator.split = split
+    trained = [one for one in RELATIONS if not one.held_out]
     match kind:
-        case "single" | "misleading" | "rephrased" | "none" | "scan" | "budget":
-            return _about(kind, dice, trained)
+        case "single" | "misleading" | "rephrased" | "scan" | "budget":
+            return _about(kind, generator, trained, split)
+        case "none":
+            return _none(generator, trained, split)
         case "held":
-            return _about("held", dice, held)
+            return _about("held", generator, [one for one in RELATIONS if one.held_out], split)
         case "hop":
-            return _hop(dice, trained)
+            return _hop(generator, split)
         case "list":
-            return _list(dice)
+            return _list(generator, split)
         case "chat" | "latest":
-            return _chat(kind, dice)
+            return _chat(kind, generator, split)
         case "module":
-            return _module(dice, split)
+            return _module(generator, split)
     raise ValueError(f"no kind {kind!r}")
 
 
-def _state(relation: Relation, subject: str, value: str, dice: random.Random) -> str:
-    return dice.choice(relation.statements).format(s=subject, v=value)
+def _state(relation: Relation, subject: str, value: str, dice: Dice) -> str:
+    return _dressed(dice.choice(relation.statements(dice.split)).format(s=subject, v=value), dice)
 
 
-def _others(
-    relation: Relation, subject: str, relations: dict[str, Relation], dice: random.Random
-) -> list[str]:
+def _dressed(sentence: str, dice: Dice) -> str:
+    """Now and then with words before or after it that say nothing."""
+    if dice.random() < DRESSED:
+        lowered = sentence[0].lower() + sentence[1:]
+        small = sentence.split()[0] in (
+            "The",
+            "In",
+            "An",
+            "A",
+            "It",
+            "By",
+            "For",
+            "On",
+            "As",
+            "All",
+            "Under",
+            "From",
+        )
+        sentence = dice.choice(BEFORE[dice.split]) + (lowered if small else sentence)
+    if dice.random() < DRESSED:
+        sentence = sentence[:-1] + dice.choice(AFTER[dice.split]) + "."
+    return sentence[0].upper() + sentence[1:]
+
+
+def _others(relation: Relation, subject: str, dice: Dice) -> list[str]:
     """The same told of others, and other things told of the same: what a search finds as well."""
-    facts = [_state(relation, relation.subject(dice), relation.value(dice), dice) for _ in range(2)]
-    same = [r for r in relations.values() if r.subject is relation.subject and r is not relation]
-    for other in dice.sample(same, min(len(same), dice.randint(1, 2))):
-        facts.append(_state(other, subject, other.value(dice), dice))
+    facts = [
+        _state(relation, relation.make_subject()(dice), relation.make_value()(dice), dice) for _ in range(2)
+    ]
+    same = [r for r in RELATIONS if r.subject == relation.subject and r is not relation and not r.held_out]
+    for other in dice.sample(same, min(len(same), dice.randint(1, 3))):
+        facts.append(_state(other, subject, other.make_value()(dice), dice))
     return facts
 
 
-def _about(kind: str, dice: random.Random, relations: dict[str, Relation]) -> Task:
-    relation = relations[dice.choice(sorted(relations))]
-    subject, value = relation.subject(dice), relation.value(dice)
-    question = dice.choice(relation.questions).format(s=subject)
-    facts = _others(relation, subject, relations, dice)
-    queries = [query_of(question)]
-    if kind == "none":
-        queries.append(subject.removeprefix("province of "))  # who gives up has looked twice
-        facts = [_state(relation, relation.subject(dice), relation.value(dice), dice) for _ in range(3)]
-        return Task(kind, question, (NOT_FOUND,), (Hop(tuple(queries), (), relation.key),), tuple(facts))
+def _about(kind: str, dice: Dice, relations: Sequence[Relation], split: str) -> Task:
+    relation = dice.choice(relations)
+    subject, value = relation.make_subject()(dice), relation.make_value()(dice)
+    question = dice.choice(relation.questions(split)).format(s=subject)
+    facts = _others(relation, subject, dice)
     gold = _state(relation, subject, value, dice)
     if kind == "misleading":  # a namesake, told with the question's own words
         words = subject.split()
-        twin = " ".join([*words[:-1], dice.choice([p for p in ("Works", "House", "Trust", "Senior")])])
-        facts.append(
-            _state(relation, twin if len(words) > 1 else f"{subject} Minor", relation.value(dice), dice)
-        )
-    if kind == "rephrased":  # first a query that misses the point, then the name
-        queries = [relation.key + " " + dice.choice(["record", "detail", "question", "entry"]), subject]
-    queries.append(subject)
-    return Task(
-        kind, question, (value,), (Hop(tuple(dict.fromkeys(queries)), (gold,), relation.key),), (gold, *facts)
-    )
+        twin = " ".join([*words[:-1], dice.choice(("Works", "House", "Trust", "Senior", "Minor"))])
+        twin = twin if len(words) > 1 else f"{subject} Minor"
+        facts.append(_state(relation, twin, relation.make_value()(dice), dice))
+    if kind == "rephrased":  # the subject is told much of, so that the question's words alone lead elsewhere
+        same = [
+            r for r in RELATIONS if r.subject == relation.subject and r is not relation and not r.held_out
+        ]
+        facts += [
+            _state(r, subject, r.make_value()(dice), dice) for r in dice.sample(same, min(3, len(same)))
+        ]
+    hop = Hop((query_of(question), bare(subject)), (gold,))
+    return Task(kind, question, (value,), (hop,), (gold, *facts))
 
 
-def _hop(dice: random.Random, relations: dict[str, Relation]) -> Task:
-    first, second, asked = dice.choice(HOPS)
-    one, two = relations[first], relations[second]
-    subject, middle, value = one.subject(dice), one.value(dice), two.value(dice)
+def bare(subject: str) -> str:
+    """The name alone, as one would search it."""
+    named = [word for word in subject.split() if word[0].isupper() and word != "The"]
+    return " ".join(named) or subject
+
+
+def _none(dice: Dice, relations: Sequence[Relation], split: str) -> Task:
+    """Nobody is told of, or of the subject only other things, or a second hop leads nowhere."""
+    if dice.random() < 0.15:
+        task = _hop(dice, split)
+        lost = Hop(task.hops[1].queries, ())
+        facts = tuple(fact for fact in task.facts if fact not in task.hops[1].golds)
+        return Task("none", task.question, (NOT_FOUND,), (task.hops[0], lost), facts)
+    relation = dice.choice(relations)
+    subject = relation.make_subject()(dice)
+    question = dice.choice(relation.questions(split)).format(s=subject)
+    told = _others(relation, subject, dice)
+    if dice.random() < 0.5:
+        told = [fact for fact in told if bare(subject) not in fact] + [
+            _state(relation, relation.make_subject()(dice), relation.make_value()(dice), dice)
+        ]
+    hop = Hop((query_of(question), bare(subject)), ())
+    return Task("none", question, (NOT_FOUND,), (hop,), tuple(told))
+
+
+def _hop(dice: Dice, split: str) -> Task:
+    one, two = dice.choice(hops(split))
+    subject, middle, value = one.make_subject()(dice), one.make_value()(dice), two.make_value()(dice)
     gold_one, gold_two = _state(one, subject, middle, dice), _state(two, middle, value, dice)
-    facts = [*_others(one, subject, relations, dice), *_others(two, middle, relations, dice)]
-    return Task(
-        "hop",
-        asked.format(s=subject),
-        (value,),
-        (
-            Hop((f"{subject} {one.key}", subject), (gold_one,), one.key),
-            Hop((f"{middle} {two.key}", middle), (gold_two,), two.key),
-        ),
-        (gold_one, gold_two, *facts),
-    )
+    facts = [*_others(one, subject, dice), *_others(two, middle, dice)]
+    template = dice.choice(two.questions(split))
+    noun = one.noun.format(s=subject)
+    article = "" if "the {s}" not in template else "the "
+    question = template.replace(f"{article}{{s}}", noun)
+    rest = query_of(template.replace("{s}", ""))
+    queries = (f"{bare(middle)} {rest}".strip(), bare(middle))
+    first = Hop((query_of(question), bare(subject)), (gold_one,))
+    return Task("hop", question, (value,), (first, Hop(queries, (gold_two,))), (gold_one, gold_two, *facts))
 
 
-def _list(dice: random.Random) -> Task:
-    subject = person(dice)
-    values = [place(dice) for _ in range(dice.choice([2, 3]))]
-    golds = [dice.choice(LECTURES).format(s=subject, v=value) for value in values]
-    asked = dice.choice(
-        ["In which towns did {s} give a lecture?", "List the towns where {s} gave a lecture."]
-    )
-    facts = [dice.choice(LECTURES).format(s=person(dice), v=place(dice)) for _ in range(2)]
-    hop = Hop((f"{subject} lecture",), tuple(golds), "town")
-    return Task("list", asked.format(s=subject), tuple(values), (hop,), (*golds, *facts))
+def _list(dice: Dice, split: str) -> Task:
+    held = split == "test" and dice.random() < 0.3
+    relation = dice.choice([one for one in LISTS if one.held_out == held])
+    subject = relation.make_subject()(dice)
+    wanted = dice.choice([2, 2, 3])
+    values: list[str] = []
+    while len(values) < wanted:
+        if (value := relation.make_value()(dice)) not in values:
+            values.append(value)
+    golds = tuple(_state(relation, subject, value, dice) for value in values)
+    question = dice.choice(relation.questions(split)).format(s=subject)
+    facts = [
+        _state(relation, relation.make_subject()(dice), relation.make_value()(dice), dice) for _ in range(2)
+    ]
+    same = [r for r in RELATIONS if r.subject == relation.subject and not r.held_out]
+    facts += [_state(r, subject, r.make_value()(dice), dice) for r in dice.sample(same, 1)]
+    hop = Hop((query_of(question), bare(subject)), golds)
+    return Task("list", question, tuple(values), (hop,), (*golds, *facts))
 
 
-def _chat(kind: str, dice: random.Random) -> Task:
-    name = dice.choice(sorted(CHATS))
-    habit = CHATS[name]
+def _chat(kind: str, dice: Dice, split: str) -> Task:
+    habits = [one for one in HABITS if split == "test" or not one.held_out]
+    habit = dice.choice(habits)
     days = sorted(dice.sample(range(360), 8))
 
-    def said(day: int, text: str) -> str:
+    def said(day: int, one: Habit, value: str) -> str:
+        text = dice.choice(one.statements(split)).format(v=value)
         return f"[2024-{1 + day // 31:02d}-{1 + day % 31:02d}] user: {text}"
 
-    others = [CHATS[other] for other in dice.sample([c for c in sorted(CHATS) if c != name], 4)]
+    others = dice.sample([one for one in habits if one is not habit], 4)
     updates = dice.randint(2, 3) if kind == "latest" else 1
-    values = [habit.value(dice) for _ in range(updates)]
+    values = [MAKERS[habit.value](dice) for _ in range(updates)]
     own = sorted(dice.sample(range(8), updates))
     facts: list[str] = []
     golds: list[str] = []
     for turn, day in enumerate(days):
         if turn in own:
-            golds.append(said(day, dice.choice(habit.sayings).format(v=values[len(golds)])))
+            golds.append(said(day, habit, values[len(golds)]))
             facts.append(golds[-1])
         elif others:
             other = others.pop()
-            facts.append(said(day, dice.choice(other.sayings).format(v=other.value(dice))))
-    question = habit.question if kind == "chat" else habit.question.replace("?", " now?")
-    hop = Hop((habit.query, query_of(habit.question)), (golds[-1],), habit.key)
+            facts.append(said(day, other, MAKERS[other.value](dice)))
+    question = dice.choice(habit.questions(split))
+    if kind == "latest" and dice.random() < 0.5:
+        question = question.replace("?", " now?")
+    hop = Hop((query_of(question), habit.query), (golds[-1],))
     return Task(kind, question, (values[-1],), (hop,), tuple(facts), under="chat", ordered=True)
 
 
-def _module(dice: random.Random, split: str) -> Task:
+def _module(dice: Dice, split: str) -> Task:
     known = modules(split)
     name, said = dice.choice(known)
     gold = f"Module {name}: {said}."
     facts = [
         f"Module {other}: {what}." for other, what in dice.sample(known, min(6, len(known))) if other != name
     ]
-    asked = dice.choice(["What is the module {n} for?", "How is the module {n} described?"]).format(n=name)
-    return Task("module", asked, (said,), (Hop((f"module {name}", name), (gold,), "module"),), (gold, *facts))
+    asked = {
+        "train": ("What is the module {n} for?", "How is the module {n} described?"),
+        "test": ("What does the documentation say of the module {n}?",),
+    }[split]
+    question = dice.choice(asked).format(n=name)
+    return Task("module", question, (said,), (Hop((query_of(question), name), (gold,)),), (gold, *facts))
 
 
 def draw(count: int, seed: int, *, split: str = "train", mix: dict[str, float] | None = None) -> list[Task]:
     """Tasks in order of drawing."""
-    dice = random.Random(seed)
+    generator = dice(seed, split)
     shares = mix or MIX
-    return [make(dice.choices(list(shares), list(shares.values()))[0], dice, split) for _ in range(count)]
+    return [
+        make(generator.choices(list(shares), list(shares.values()))[0], generator, split)
+        for _ in range(count)
+    ]
 
 
 def write_documents(
@@ -275,25 +343,31 @@ def write_documents(
 ) -> list[Task]:
     """Hide the facts of all tasks in one set of documents; chats get a file each. Answers the tasks with their paths.
     `paragraphs`: at least so many, to make the haystack as large as wanted."""
-    dice = random.Random(seed)
+    generator = random.Random(seed)
     folder.mkdir(parents=True, exist_ok=True)
     placed: list[Task] = []
     shared: list[str] = []
+    first: list[str] = []  # what is read in order stands where reading begins
     for number, task in enumerate(tasks):
         if task.ordered:
             path = f"chats/chat-{number:04d}.txt"
             (folder / "chats").mkdir(exist_ok=True)
             turns = []
             for fact in task.facts:
-                turns += [_paragraph(dice, text, "") for _ in range(dice.randint(1, 3))] + [fact]
+                turns += [_paragraph(generator, text, "") for _ in range(generator.randint(1, 3))] + [fact]
             (folder / path).write_text("\n\n".join(turns) + "\n", encoding="utf-8")
             placed.append(replace(task, under=path))
         else:
-            shared += task.facts
+            (first if task.kind == "scan" else shared).extend(task.facts)
             placed.append(task)
-    bodies = [_paragraph(dice, text, fact) for fact in shared]
-    bodies += [_paragraph(dice, text, "") for _ in range(max(0, paragraphs - len(bodies)))]
-    dice.shuffle(bodies)
+    if first:
+        opening = [_paragraph(generator, text, fact) for fact in first]
+        opening += [_paragraph(generator, text, "") for _ in range(SCAN_PARAGRAPHS)]
+        generator.shuffle(opening)
+        (folder / "a-beginning.txt").write_text("\n\n".join(opening) + "\n", encoding="utf-8")
+    bodies = [_paragraph(generator, text, fact) for fact in shared]
+    bodies += [_paragraph(generator, text, "") for _ in range(max(0, paragraphs - len(bodies)))]
+    generator.shuffle(bodies)
     for start in range(0, len(bodies), PARAGRAPHS_A_FILE):
         name = f"text-{start // PARAGRAPHS_A_FILE:04d}.txt"
         part = bodies[start : start + PARAGRAPHS_A_FILE]
@@ -301,13 +375,13 @@ def write_documents(
     return placed
 
 
-def _paragraph(dice: random.Random, text: Sequence[str], fact: str) -> str:
+def _paragraph(generator: random.Random, text: Sequence[str], fact: str) -> str:
     chosen: list[str] = []
     length = len(fact.split())
     while length < PARAGRAPH_WORDS:
-        sentence = dice.choice(text)
+        sentence = generator.choice(text)
         chosen.append(sentence)
         length += len(sentence.split())
     if fact:
-        chosen.insert(dice.randint(0, len(chosen)), fact)
+        chosen.insert(generator.randint(0, len(chosen)), fact)
     return " ".join(chosen)

@@ -1,0 +1,207 @@
+"""train selfplay, grpo, full: learning from the model's own play, and the run that made the shipped adapter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pensieve_mcp.cli.model import home_of
+from pensieve_mcp.cli.output import put, say
+from pensieve_mcp.cli.shell import Shell, command_options
+from pensieve_mcp.errors import BackendError, WorkspaceError
+
+if TYPE_CHECKING:
+    from pensieve_mcp.statelm.backends import Backend
+
+LIBRARY_PARAGRAPHS = 1_200
+EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
+FOLDER = click.Path(file_okay=False, path_type=Path)
+TEXT = click.option(
+    "--text",
+    "text_folder",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Text to hide facts in; default: Python's own documentation.",
+)
+BASE = click.option("--base", type=EXISTING, help="GGUF of the base; default: the installed one.")
+
+
+def text_of(folder: Path | None, split: str) -> list[str]:
+    """Sentences to hide facts in. Raises WorkspaceError where there are too few."""
+    from pensieve_mcp.statelm.training.tasks import text_of_folder, text_of_python
+
+    found = text_of_folder(folder, split) if folder is not None else text_of_python(split)
+    if len(found) < 50:
+        raise WorkspaceError(f"{folder} holds only {len(found)} sentences.", hint="Name more plain text.")
+    return found
+
+
+def base_of(shell: Shell, given: Path | None) -> Path:
+    """The base model's file. Raises BackendError where there is none."""
+    from pensieve_mcp.statelm import bundled
+
+    found = given or bundled.status(home_of(shell)).base
+    if found is None:
+        raise BackendError(
+            "The base model is not here.", hint="pensieve model install, or --base FILE.gguf.", slug="no_base"
+        )
+    return found
+
+
+def needing_torch(name: str) -> Any:
+    """A module of the training room that imports torch. Raises BackendError."""
+    import importlib
+
+    try:
+        return importlib.import_module(f"pensieve_mcp.statelm.training.{name}")
+    except ImportError as error:
+        raise BackendError(
+            f"Training needs torch ({error}).",
+            hint="Install the extra: pip install 'pensieve-statelm[train]'.",
+            slug="no_torch",
+        ) from error
+
+
+def opened(file: Path, temperature: float, seed: int) -> Backend:
+    """A merged model in this process that samples by seed."""
+    from pensieve_mcp.statelm.backends import Choice, open_backend
+
+    options = {"seed": str(seed)}
+    return open_backend(Choice("local", str(file), temperature=temperature, options=options))
+
+
+@click.command()
+@click.option("--model", "model_file", type=EXISTING, required=True, help="The merged GGUF that plays.")
+@click.option("--tasks", type=click.IntRange(1), default=300, show_default=True)
+@click.option("--seed", type=int, default=11, show_default=True)
+@click.option("--temperature", type=float, default=0.7, show_default=True)
+@click.option("--mix", type=EXISTING, help="Samples of the teacher to mix in, half and half.")
+@click.option("--paragraphs", type=click.IntRange(1), default=LIBRARY_PARAGRAPHS, show_default=True)
+@click.option(
+    "--out", type=click.Path(dir_okay=False, path_type=Path), default=Path("self.jsonl"), show_default=True
+)
+@TEXT
+@command_options
+def selfplay(
+    shell: Shell, model_file: Path, tasks: int, seed: int, temperature: float, mix: Path | None, paragraphs: int,
+    out: Path, text_folder: Path | None,
+) -> None:  # fmt: skip
+    """Samples from the model's own play on training tasks; `train sft --start-from` learns from them.
+
+    What ended well teaches itself; where it chose otherwise than the teacher would have, the teacher's choice is
+    learned. A stopped run goes on from the parts it wrote.
+    """
+    from pensieve_mcp.statelm.training import samples
+    from pensieve_mcp.statelm.training import selfplay as playing
+
+    backend = opened(model_file, temperature, seed)
+    own = playing.play(
+        backend,
+        out.with_name(out.name + ".parts"),
+        tasks=tasks,
+        seed=seed,
+        text=text_of(text_folder, "train"),
+        paragraphs=paragraphs,
+        told=lambda part, share, made: say(f"part {part}: {share:.2f} right, {made} samples"),
+    )
+    backend.close()
+    whole = playing.mixed(own, list(samples.load(mix)), seed) if mix is not None else own
+    samples.save(whole, out)
+    put(f"{len(own):,} samples of its own play, {len(whole) - len(own):,} of the teacher in {out}")
+
+
+@click.command()
+@click.option("--adapter", type=EXISTING, required=True, help="The adapter to begin with.")
+@click.option("--iterations", type=click.IntRange(1), default=20, show_default=True)
+@click.option("--questions", type=click.IntRange(1), default=16, show_default=True, help="An iteration.")
+@click.option("--group", type=click.IntRange(2), default=8, show_default=True, help="Rollouts a question.")
+@click.option(
+    "--snapshots", type=click.IntRange(1), default=2, show_default=True, help="Learned of each rollout."
+)
+@click.option("--rate", type=float, default=2e-5, show_default=True)
+@click.option("--temperature", type=float, default=1.0, show_default=True)
+@click.option("--rank", type=click.IntRange(1), default=16, show_default=True)
+@click.option("--first-layer", type=click.IntRange(0), default=10, show_default=True)
+@click.option("--paragraphs", type=click.IntRange(1), default=400, show_default=True)
+@click.option("--seed", type=int, default=7, show_default=True)
+@click.option("--out", type=FOLDER, default=Path("grpo"), show_default=True)
+@BASE
+@TEXT
+@command_options
+def grpo(
+    shell: Shell, adapter: Path, iterations: int, questions: int, group: int, snapshots: int, rate: float,
+    temperature: float, rank: int, first_layer: int, paragraphs: int, seed: int, out: Path, base: Path | None,
+    text_folder: Path | None,
+) -> None:  # fmt: skip
+    """Policy gradients on the model's own play; run again to go on where it stopped. Needs [train] and [local]."""
+    learning = needing_torch("grpo")
+    recipe = learning.Recipe(
+        seed=seed,
+        rank=rank,
+        alpha=2.0 * rank,
+        first_layer=first_layer,
+        iterations=iterations,
+        questions=questions,
+        group=group,
+        snapshots=snapshots,
+        learning_rate=rate,
+        temperature=temperature,
+        paragraphs=paragraphs,
+    )
+
+    def progress(line: dict[str, float]) -> None:
+        say(
+            f"iteration {line['iteration']:.0f}: reward {line['reward']:.3f}, right {line['right']:.2f}, "
+            f"{line['snapshots']:.0f} snapshots, {line['cpu_seconds']:.0f} CPU-s"
+        )
+
+    last = learning.train(
+        base_of(shell, base), adapter, out, recipe, text_of(text_folder, "train"), opened, progress=progress
+    )
+    put(f"{last}")
+
+
+@click.command()
+@click.option("--tasks", type=click.IntRange(1), default=4_400, show_default=True)
+@click.option("--steps", type=click.IntRange(1), default=1_600, show_default=True)
+@click.option("--seed", type=int, default=7, show_default=True)
+@click.option(
+    "--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes that make data."
+)
+@click.option("--out", type=FOLDER, default=Path("run"), show_default=True)
+@BASE
+@TEXT
+@command_options
+def full(
+    shell: Shell, tasks: int, steps: int, seed: int, workers: int, out: Path, base: Path | None,
+    text_folder: Path | None,
+) -> None:  # fmt: skip
+    """All that made the shipped adapter: data, training, merging. Run again to go on where it stopped.
+
+    Defaults are those of the model card. `train eval --model OUT/merged.gguf` measures it.
+    """
+    from pensieve_mcp.statelm.gguf import merge
+    from pensieve_mcp.statelm.training import pipeline
+
+    learning = needing_torch("sft")
+    source = base_of(shell, base)
+    made = pipeline.teach(
+        out / "data",
+        tasks,
+        seed,
+        text_of(text_folder, "train"),
+        paragraphs=LIBRARY_PARAGRAPHS,
+        workers=workers,
+        told=lambda done, total: say(f"{done} of {total} sets of documents"),
+    )
+    say(f"{len(made.samples):,} samples of {made.tasks:,} tasks; rejected: {made.rejected or 'none'}")
+
+    def progress(line: dict[str, float]) -> None:
+        if line["step"] % 10 == 0:
+            say(f"step {line['step']:.0f}: loss {line['loss']:.4f}, {line['cpu_seconds']:.0f} CPU-s")
+
+    recipe = learning.Recipe(seed=seed, steps=steps)
+    last = learning.train(source, made.samples, out, recipe, progress=progress)
+    merge(source, out / "merged.gguf", last)
+    put(f"{out / 'merged.gguf'}")

@@ -1,0 +1,223 @@
+"""What the small model sees of a conversation: notes, what was searched in vain, hits, the text just read.
+
+A fold of the ledger like every state of the loop. Ordering and marks are by rule (names and words of the query), so
+that the model's choice is easy; what it may choose is in `moves`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pensieve_mcp.errors import PensieveError
+from pensieve_mcp.statelm.sentences import STOP, WORD, coverage, names, sentences, stems, words
+
+if TYPE_CHECKING:
+    from pensieve_mcp.statelm.conversation import Conversation
+
+FETCHED_HITS = 12
+SHOWN_HITS = 5  # of them, best by rule
+CROWDED_HITS = 2
+HIT_WORDS = 30
+MAX_READ_CHARS = 1_200
+NOTABLE = 3  # sentences that a note can be made of
+NEIGHBOURS = 2  # sentences before, in which the thing spoken of may be named
+LEAST_SHARE = 0.3  # of what the best of them holds
+SCAN_COVERAGE = (
+    0.34  # of the question's weight, which a sentence holds that is offered while reading in order
+)
+HIT = re.compile(r"^(\d+)([=~]) (.*)$", re.M)
+DATED = re.compile(r"^\W*(\d{4}-\d\d-\d\d)")
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One found chunk by its best sentence. `mark`: `=` where all names of the query are there, else `~`."""
+
+    chunk_id: int
+    mark: str
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """`in_sight`: ids of the results that stand, oldest first (ids count all results from 1). `text` is None where no
+    text is in sight."""
+
+    question: str
+    search: bool = True
+    notes: tuple[str, ...] = ()
+    vain: tuple[str, ...] = ()  # queries since the last note that led to none
+    searches: int = 0
+    query: str = ""
+    hits: tuple[Hit, ...] = ()
+    source: int | None = None  # chunk of the text
+    text: tuple[str, ...] | None = None
+    notable: tuple[str, ...] = ()
+    noted_from: bool = False  # the text in sight was noted from
+    noted_since: bool = False  # something was noted since the search
+    in_sight: tuple[int, ...] = ()
+    failed: bool = False  # the last call was an error
+
+
+def view_of(conversation: Conversation, *, search: bool = True, crowded: bool = False) -> View:
+    """The state as the small model sees it."""
+    spoken = conversation.spoken()
+    calls = {e.message.number: e for e in spoken if e.message.role == "assistant"}
+    results = [e for e in spoken if e.message.role == "tool"]
+    live: dict[str, tuple[int, int]] = {}  # tool: (id, place)
+    noted = {"searchEngine": False, "readChunk": False}
+    tried: list[str] = []
+    done: set[int] = set()
+    searches = 0
+    for number, entry in enumerate(results, 1):
+        message = entry.message
+        if message.is_error:
+            continue
+        if message.tool == "searchEngine":
+            searches += 1
+            call = calls.get(message.invoking or 0)
+            tried.append(str(conversation.call_of(call)[1].get("query", "")) if call is not None else "")
+            done, noted["searchEngine"] = set(), False
+        elif message.tool == "readChunk":
+            noted["readChunk"] = False
+            if entry.forgotten:
+                done.update(message.chunk_ids)
+        elif message.tool == "note":
+            noted = dict.fromkeys(noted, True)
+            tried = tried[-1:] if "searchEngine" in live else []
+        if message.tool in noted:
+            live.pop(message.tool, None)
+            if not entry.forgotten:
+                live[message.tool] = (number, number - 1)
+    notes = tuple(" ".join(note.content.split()) for note in conversation.notes())
+    query = tried[-1] if tried else ""
+    hits: tuple[Hit, ...] = ()
+    if "searchEngine" in live:
+        every = hits_of(conversation.text_of(results[live["searchEngine"][1]]))
+        hits = tuple(
+            hit for hit in every
+            if hit.chunk_id not in done and (not noted["searchEngine"] or hit.mark == "=")
+        )[: CROWDED_HITS if crowded else None]  # fmt: skip
+    text: tuple[str, ...] | None = None
+    source: int | None = None
+    notable: tuple[str, ...] = ()
+    if "readChunk" in live:
+        entry = results[live["readChunk"][1]]
+        text = tuple(sentences(conversation.text_of(entry)))
+        source = entry.message.chunk_ids[0] if entry.message.chunk_ids else None
+        notable = _notable(conversation.question, query if search else "", text, notes, search)
+    vain = tried[:-1] if "searchEngine" in live else tried
+    if noted["searchEngine"] and tried:
+        vain = []
+    return View(
+        question=conversation.question,
+        search=search,
+        notes=notes,
+        vain=tuple(vain),
+        searches=searches,
+        query=query if "searchEngine" in live else "",
+        hits=hits,
+        source=source,
+        text=text,
+        notable=notable,
+        noted_from=noted["readChunk"],
+        noted_since=noted["searchEngine"],
+        in_sight=tuple(sorted(number for number, _ in live.values())),
+        failed=bool(results) and results[-1].message.is_error,
+    )
+
+
+def hits_of(text: str) -> list[Hit]:
+    return [Hit(int(number), mark, sentence) for number, mark, sentence in HIT.findall(text)]
+
+
+def hit_lines(
+    conversation: Conversation, query: str, found: Sequence[tuple[int, Sequence[str]]]
+) -> list[str]:
+    """A search's result as the ledger keeps it: chunk, mark and best sentence, in the order they are shown."""
+    noted = [" ".join(note.content.split()) for note in conversation.notes()]
+    ranked: list[tuple[bool, float, str, int, str]] = []
+    for chunk_id, listed in _listed(conversation, found).items():
+        best = max(
+            ((*_fit(conversation.question, query, listed, place, bool(noted)), -place)
+             for place in range(len(listed)) if listed[place] not in noted),
+            default=None,
+        )  # fmt: skip
+        if best is not None:
+            named, held, day, place = best
+            ranked.append((named, held, day, chunk_id, listed[-place]))
+    ranked.sort(key=lambda one: (-one[0], -one[1]))
+    shown = ranked[:SHOWN_HITS]
+    if sum(bool(one[2]) for one in shown) > 1:
+        shown.sort(key=lambda one: (one[0], one[2]), reverse=True)
+    return [f"{one[3]}{'=' if one[0] else '~'} {_short(one[4], query)}" for one in shown]
+
+
+def _listed(conversation: Conversation, found: Sequence[tuple[int, Sequence[str]]]) -> dict[int, list[str]]:
+    """Sentences by chunk. A passage may reach into the next chunk: that one counts as found, too, where a highlight
+    stands in it."""
+    corpus = conversation.workspace.corpus
+    listed: dict[int, list[str]] = {}
+    for chunk_id, highlights in found:
+        for one in (chunk_id, chunk_id + 1):
+            try:
+                text = corpus.chunk_text(one)[:MAX_READ_CHARS]
+            except PensieveError:
+                continue  # its document went away between search and reading, or this was the last chunk
+            flat = " ".join(text.split())
+            if one == chunk_id or any(head in flat for shown in highlights for head in _heads(shown)):
+                listed.setdefault(one, sentences(text))
+    return listed
+
+
+def _heads(highlight: str) -> list[str]:
+    """Enough of each sentence of a highlight to find it by."""
+    return [one[:60] for part in highlight.split("…") for one in sentences(part) if len(one) > 12]
+
+
+def _fit(
+    question: str, query: str, listed: list[str], place: int, known: bool
+) -> tuple[bool, float, str]:  # fmt: skip
+    """(holds all names of the query, share of the query's words and of the question's, its date)."""
+    sentence = listed[place]
+    asked = f"of {query}"  # the small word keeps the query's first word from counting as a beginning
+    around = set(words(" ".join(listed[max(0, place - NEIGHBOURS) : place + 1])))
+    held = coverage(asked, sentence) + (0.0 if known else coverage(question, sentence))
+    day = DATED.match(sentence)
+    return names(asked) <= around and held > 0, round(held, 4), day[1] if day else ""
+
+
+def _notable(
+    question: str, query: str, text: Sequence[str], noted: Sequence[str], search: bool
+) -> tuple[str, ...]:
+    """Of the sentences in sight those that hold most of the query or the question, in the order of the text."""
+    every = [one for one in dict.fromkeys(text) if one not in noted and len(one.split()) > 1]
+    asked = (f"of {query}",) if query and noted else (question, f"of {query}") if query else (question,)
+    held = {one: max(coverage(words_, one) for words_ in asked) for one in every}
+    least = max(SCAN_COVERAGE if not search else 0.001, LEAST_SHARE * max(held.values(), default=0.0))
+    best = {one for one in sorted(every, key=lambda one: -held[one])[:NOTABLE] if held[one] >= least}
+    return tuple(one for one in every if one in best)
+
+
+def _short(sentence: str, query: str) -> str:
+    """At most so many words, those around the query's; a date at the beginning stays."""
+    shown = sentence.split()
+    if len(shown) <= HIT_WORDS:
+        return " ".join(shown)
+    wanted = stems(query)
+    hit = [bool(wanted & stems(word)) for word in shown]
+    best = max(
+        range(len(shown) - HIT_WORDS + 1), key=lambda start: (sum(hit[start : start + HIT_WORDS]), -start)
+    )
+    cut = shown[best : best + HIT_WORDS]
+    return " ".join([shown[0], "…", *cut] if best and DATED.match(sentence) else cut)
+
+
+def query_words(view: View) -> list[str]:
+    """Words a query may take as they stand: names of the question and the notes, the question's other words."""
+    texts = [view.question, *view.notes]
+    found = dict.fromkeys(word for text in texts for word in WORD.findall(text) if word.lower() not in STOP)
+    return list(found)

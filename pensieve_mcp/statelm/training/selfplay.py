@@ -1,0 +1,69 @@
+"""Self-training: samples from the model's own play.
+
+From what ended well and without an error its own choices (rejection by outcome and by process: a choice that the
+teacher would not have made is dropped); from all of it the states in which it chose otherwise than the teacher, with
+the teacher's choice (DAgger). Written part by part, so that a stopped run goes on.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from pensieve_mcp.statelm.backends import Backend
+from pensieve_mcp.statelm.training.rollouts import RIGHT, Rollout, libraries, rollout
+from pensieve_mcp.statelm.training.samples import Sample, Step, cut, load, save
+
+OWN_SHARE = 0.34  # of the choices that were right anyway are kept: it knows them
+TASKS_A_LIBRARY = 50
+
+
+def samples_of(played: Rollout, dice: random.Random) -> list[Sample]:
+    """What is learned from one rollout. States keep their order, so that neighbours share a sample."""
+    kept: list[Step] = []
+    for choice in played.choices:
+        if not choice.right:
+            continue
+        agrees = choice.step.action == choice.right
+        if not agrees:
+            kept.append(Step(choice.step.state, choice.right))
+        elif played.reward == RIGHT and not played.errors and dice.random() < OWN_SHARE:
+            kept.append(choice.step)
+    return cut(f"self {played.task.kind}", kept)
+
+
+def play(
+    backend: Backend, out: Path, *, tasks: int, seed: int, text: Sequence[str], paragraphs: int,
+    a_library: int = TASKS_A_LIBRARY, told: Callable[[int, float, int], None] = lambda part, share, made: None,
+) -> list[Sample]:  # fmt: skip
+    """Play tasks and answer all samples, those of an earlier, stopped run included. `told` hears the number of each
+    part, the share of right answers in it and how many samples it made. Raises StorageError."""
+    out.mkdir(parents=True, exist_ok=True)
+
+    def file(part: int) -> Path:
+        return out / f"part-{part:04d}.jsonl"
+
+    for part, workspace, placed in libraries(
+        tasks, seed, text, a_library=a_library, paragraphs=paragraphs, skip=lambda part: file(part).exists()
+    ):
+        dice = random.Random(f"{seed}/{part}")
+        played = [rollout(workspace, task, backend) for task in placed]
+        made = [sample for one in played for sample in samples_of(one, dice)]
+        beside = file(part).with_suffix(".part")
+        save(made, beside)
+        beside.replace(file(part))
+        told(part, sum(one.reward == RIGHT for one in played) / len(played), len(made))
+    return [sample for one in sorted(out.glob("part-*.jsonl")) for sample in load(one)]
+
+
+def mixed(
+    own: Sequence[Sample], teachers: Sequence[Sample], seed: int, *, share: float = 0.5
+) -> list[Sample]:
+    """Samples of one's own play among the teacher's: `share` of the whole are one's own, in an order by seed."""
+    dice = random.Random(seed)
+    others = list(teachers)
+    dice.shuffle(others)
+    whole = [*own, *others[: round(len(own) * (1 - share) / share)]]
+    dice.shuffle(whole)
+    return whole
