@@ -39,7 +39,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "gateway": ("gateway", "gateway"),
     "run": ("gateway", "run"),
     "hook": ("hooking", "hook"),
-    "hook": ("gateway", "hook"),
     "model": ("model", "model"),
     "train": ("train", "train"),
     "eval": ("evaluating", "evaluation"),

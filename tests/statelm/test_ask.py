@@ -223,7 +223,7 @@ def test_the_floor_is_evaluated_from_the_shell(pensieve: Pensieve) -> None:
         "train", "eval", "--per-kind", "1", "--kinds", "single,none", "--paragraphs", "20", "--json"
     )
 
-    assert said.data["kinds"]["none"]["exact"] == 1 and said.data["kinds"]["single"]["n"] == 1
+    assert said.data["kinds"]["none"]["finished"] == 1 and said.data["kinds"]["single"]["n"] == 1
 
 
 def test_an_adapter_is_exported_from_the_shell(pensieve: Pensieve, tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ class View:
     noted_from: bool = False  # the text in sight was noted from
     noted_since: bool = False  # something was noted since the search
     in_sight: tuple[int, ...] = ()
-    failed: bool = False  # the last call was an error
+    failed: bool = False  # the last call was an error; a line without a call is none
 
 
 def view_of(conversation: Conversation, *, search: bool = True, crowded: bool = False) -> View:
@@ -126,7 +126,7 @@ def view_of(conversation: Conversation, *, search: bool = True, crowded: bool = 
         noted_from=noted["readChunk"],
         noted_since=noted["searchEngine"],
         in_sight=tuple(sorted(number for number, _ in live.values())),
-        failed=bool(results) and results[-1].message.is_error,
+        failed=bool(results) and results[-1].message.is_error and bool(results[-1].message.tool),
     )
 
 

@@ -78,8 +78,7 @@ def rollout(workspace: Workspace, task: Task, backend: Backend) -> Rollout:
     loop.hard_stop_rounds = max(MAX_ROUNDS, loop.conversation.rounds or 0)
     recorder = Recorder(backend, task, loop, dialect)
     asked = loop.run(recorder)
-    stray = asked.metrics.errors and task.kind != "scan"  # reading on past the end of the documents is none
-    if stray or asked.ended not in ("finished", "not_found"):
+    if asked.ended not in ("finished", "not_found"):
         reward = UNFINISHED
     else:
         reward = RIGHT if score(asked.answer, task.gold)[1] else WRONG
