@@ -16,11 +16,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from pensieve_mcp.statelm.evaluation.texts import haystack, hide
+from pensieve_mcp.statelm.training.relations import HABITS
 from pensieve_mcp.statelm.training.tasks import make
-from pensieve_mcp.statelm.training.worlds import CHATS, house, person, place
+from pensieve_mcp.statelm.training.worlds import MAKERS, house, person, place
+from pensieve_mcp.statelm.training.worlds import dice as thrown
 
 K = 1_024
-QUESTIONS_A_CHAT = len(CHATS)
+QUESTIONS_A_CHAT = 6
 MOST_SAID = 3  # times a thing about oneself is said in a chat
 KEYS = 20  # of the interference log
 QA_KINDS = ("single", "held", "hop", "list", "none")
@@ -99,21 +101,21 @@ def chat(length: int, n: int, seed: int, text: Sequence[str]) -> Bed:
     files: dict[str, str] = {}
     items: list[Item] = []
     for which in range(-(-n // QUESTIONS_A_CHAT)):
-        dice = random.Random(f"chat/{length}/{seed}/{which}")
+        dice = thrown(f"chat/{length}/{seed}/{which}", "test")
         path = f"chat-{which:03d}.txt"
         filler = haystack(text, length, dice)
         said: list[tuple[float, str]] = []
-        for name in sorted(CHATS):
-            habit = CHATS[name]
+        for habit in dice.sample(HABITS, QUESTIONS_A_CHAT):
             times = dice.randint(1, MOST_SAID)
-            values = _distinct(habit.value, dice, times)
+            values = _distinct(MAKERS[habit.value], dice, times)
             depths = sorted(dice.random() for _ in range(times))
             said += [
-                (depth, f"user: {dice.choice(habit.sayings).format(v=value)}")
+                (depth, f"user: {dice.choice(habit.statements('test')).format(v=value)}")
                 for depth, value in zip(depths, values, strict=True)
             ]
             if len(items) < n:
-                question = habit.question if times == 1 else habit.question.replace("?", " now?")
+                asked = dice.choice(habit.questions("test"))
+                question = asked if times == 1 else asked.replace("?", " now?")
                 kind = "said once" if times == 1 else "said anew"
                 items.append(Item(len(items), question, (values[-1],), round(depths[-1], 4), kind, path))
         turns = [f"assistant: {' '.join(one.split())}" for one in filler]
@@ -123,7 +125,7 @@ def chat(length: int, n: int, seed: int, text: Sequence[str]) -> Bed:
 
 
 def qa(length: int, n: int, seed: int, text: Sequence[str]) -> Bed:
-    dice = random.Random(f"qa/{length}/{seed}")
+    dice = thrown(f"qa/{length}/{seed}", "test")
     facts: list[str] = []
     depths: list[float] = []
     items: list[Item] = []

@@ -87,7 +87,7 @@ def rollout(workspace: Workspace, task: Task, backend: Backend) -> Rollout:
 
 def libraries(
     count: int, seed: int, text: Sequence[str], *, a_library: int, paragraphs: int,
-    skip: Callable[[int], bool] = lambda part: False,
+    mix: dict[str, float] | None = None, skip: Callable[[int], bool] = lambda part: False,
 ) -> Iterator[tuple[int, Workspace, list[Task]]]:  # fmt: skip
     """Sets of documents with their tasks, one after another: (number, workspace, tasks). Parts that `skip` says are
     done already are not made. A workspace is closed when the next one is asked for."""
@@ -95,7 +95,7 @@ def libraries(
         if skip(part):
             continue
         own = seed * 1_000_000 + first
-        tasks = draw(min(a_library, count - first), own)
+        tasks = draw(min(a_library, count - first), own, mix=mix)
         with tempfile.TemporaryDirectory(prefix="pensieve-train-", ignore_cleanup_errors=True) as place:
             workspace, placed = prepare(tasks, Path(place), own, paragraphs=paragraphs, text=text)
             with workspace:
