@@ -106,6 +106,12 @@ class Settings:
     )
     ask_model: str = _setting("", "Model of that backend: its name at the endpoint, or a GGUF file.")
     ask_url: str = _setting("", "Address of the endpoint of that backend.")
+    ask_constrain: str = _setting(
+        "auto",
+        "Let that backend sample only calls that are possible now: auto (yes; no for anthropic), on, off. Where a "
+        "provider bills its prompt cache, off is cheaper.",
+        choices=("auto", "on", "off"),
+    )
     gateway_policy: str = _setting(
         "batched",
         "When the gateway takes deleted text out of the prompt: eager (at once), batched (when it pays), "

@@ -52,7 +52,9 @@ def choice_from(
     yet; `auto` is the bundled model where it is installed, else the floor. The key comes from the environment alone."""
     set_ = settings or Settings()
     if backend and set_.ask_backend not in ("", backend):
-        set_ = Settings()  # its model and address are those of another backend
+        set_ = replace(
+            set_, ask_backend="", ask_model="", ask_url=""
+        )  # its model and address are those of another backend
     chosen = backend or set_.ask_backend or environment.get(BACKEND_VARIABLE, "") or "auto"
     key = next((environment[name] for name in KEYS.get(chosen, ()) if environment.get(name)), "")
     return Choice(
@@ -61,6 +63,7 @@ def choice_from(
         url or set_.ask_url or environment.get(URL_VARIABLE, ""),
         key,
         temperature,
+        {"on": True, "off": False}.get(set_.ask_constrain),
     )
 
 

@@ -41,6 +41,8 @@ class Prompt:
 
     messages: tuple[dict[str, Any], ...]
     tools: tuple[dict[str, Any], ...] = ()
+    narrowed: tuple[dict[str, Any], ...] = ()
+    """The same tools with what can be named now alone (messages, chunks, notes), for whoever enforces schemas."""
     text: str = ""
     grammar: str = ""
     stop: tuple[str, ...] = ()

@@ -36,6 +36,8 @@ class Choice:
     url: str = ""
     key: str = field(default="", repr=False)
     temperature: float | None = None
+    constrain: bool | None = None
+    """Let only what is possible in a state be sampled, where the server can enforce it; None: as the backend does."""
     options: Mapping[str, str] = field(default_factory=dict)
 
 

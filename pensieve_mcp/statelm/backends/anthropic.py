@@ -31,6 +31,7 @@ class Anthropic:
             )
         self.model = choice.model
         self.temperature = choice.temperature
+        self._constrain = choice.constrain is True
         self._hear = hear or (lambda text: None)
         self._poster = poster or Poster(
             choice.url or DEFAULT_URL, {"x-api-key": choice.key, "anthropic-version": VERSION}
@@ -46,15 +47,19 @@ class Anthropic:
             "stream": True,
         }
         if prompt.tools:
+            # a forced call has no thought before it, and tools that change every turn cost the prompt cache: only where
+            # asked for
+            tools = (prompt.narrowed or prompt.tools) if self._constrain else prompt.tools
             body["tools"] = [
                 {
                     "name": tool["function"]["name"],
                     "description": tool["function"]["description"],
                     "input_schema": tool["function"]["parameters"],
                 }
-                for tool in prompt.tools
+                for tool in tools
             ]
-            body["tool_choice"] = {"type": "auto", "disable_parallel_tool_use": True}
+            kind = "any" if self._constrain else "auto"
+            body["tool_choice"] = {"type": kind, "disable_parallel_tool_use": True}
         if self.temperature is not None:
             body["temperature"] = self.temperature
         return self._poster.stream("/v1/messages", body, self._gather)

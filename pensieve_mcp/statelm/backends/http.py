@@ -26,6 +26,16 @@ MAX_REPLY_LINES = 200_000
 RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 
 
+class Refused(BackendError):
+    """The server does not take the request. `status` is its answer's."""
+
+    slug = "refused"
+
+    def __init__(self, message: str, *, hint: str, status: int) -> None:
+        super().__init__(message, hint=hint)
+        self.status = status
+
+
 class Cut(Exception):
     """A stream ended before its end mark."""
 
@@ -72,9 +82,8 @@ class Poster:
                         return take(_events(response.iter_lines()))
                     reason = _reason(response.status_code, response.read())
                     if response.status_code not in RETRIED:
-                        raise BackendError(
-                            f"{self.base} answered {reason}", hint=_hint(response.status_code), slug="refused"
-                        )
+                        status = response.status_code
+                        raise Refused(f"{self.base} answered {reason}", hint=_hint(status), status=status)
                     asked_wait = _seconds(response.headers.get("retry-after"))
             except (Cut, self._http.RemoteProtocolError, self._http.ReadError) as error:
                 reason = f"the reply was cut off ({str(error)[:200] or type(error).__name__})"

@@ -50,7 +50,7 @@ class Local:
         if adapter := options.get("adapter"):
             _check(Path(adapter))
             params.lora_adapters = [xllamacpp.CommonAdapterLoraInfo(adapter, 1.0)]
-        self.constrain = options.get("grammar", "on") != "off"
+        self.constrain = choice.constrain is not False and options.get("grammar", "on") != "off"
         self.temperature = choice.temperature or 0.0
         self.seed = (
             int(options["seed"]) if "seed" in options else None
@@ -75,7 +75,8 @@ class Local:
             request["seed"] = self.seed
             self.seed += 1
         if self.constrain:
-            rules = prompt.grammar or (tool_call_grammar(prompt.tools) if prompt.tools else "")
+            tools = prompt.narrowed or prompt.tools  # in the grammar alone: the prompt keeps its beginning
+            rules = prompt.grammar or (tool_call_grammar(tools) if tools else "")
             if rules:
                 request["grammar"] = rules
         plain = not prompt.text and not prompt.tools  # no call is wanted: the model's own template

@@ -3,17 +3,23 @@ speak it."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from pensieve_mcp.statelm.backends import Choice
-from pensieve_mcp.statelm.backends.http import Cut, Poster
+from pensieve_mcp.statelm.backends.http import Cut, Poster, Refused
+from pensieve_mcp.statelm.backends.strictness import strict
 from pensieve_mcp.statelm.dialects.reading import arguments_from
 from pensieve_mcp.statelm.turns import Call, Prompt, Reply, Usage
 
 DEFAULT_URL = "http://127.0.0.1:11434/v1"  # Ollama's, on this machine
 KEY_VARIABLES = ("PENSIEVE_ASK_KEY", "OPENAI_API_KEY")
 MAX_CALLS = 50
+WAYS = ("strict", "required", "free")
+"""How calls are bound: exactly to the schema (OpenAI's own), a call of some tool (llama.cpp and vLLM make a grammar of
+the schemas then), or not at all. A server that refuses one is asked in the next."""
+ENFORCES = re.compile(r"^https://[\w.-]*\.?openai\.(com|azure\.com)\b")
 
 
 class OpenAI:
@@ -25,8 +31,11 @@ class OpenAI:
         self.model = choice.model or "default"
         self.temperature = choice.temperature
         self._hear = hear or (lambda text: None)
+        address = choice.url or DEFAULT_URL
+        enforces = ENFORCES.search(address) is not None
+        self._way = "free" if choice.constrain is False else "strict" if enforces else "required"
         headers = {"Authorization": f"Bearer {choice.key}"} if choice.key else {}
-        self._poster = poster or Poster(choice.url or DEFAULT_URL, headers)
+        self._poster = poster or Poster(address, headers)
 
     def reply(self, prompt: Prompt) -> Reply:
         body: dict[str, Any] = {
@@ -36,14 +45,23 @@ class OpenAI:
             "stream_options": {"include_usage": True},
             "max_tokens": prompt.max_output_tokens,
         }
-        if prompt.tools:
-            body["tools"] = list(prompt.tools)
-            body["tool_choice"] = "auto"
         if self.temperature is not None:
             body["temperature"] = self.temperature
         if prompt.stop:
             body["stop"] = list(prompt.stop)
-        return self._poster.stream("/chat/completions", body, self._gather)
+        for way in WAYS[WAYS.index(self._way) :]:
+            try:
+                reply = self._poster.stream(
+                    "/chat/completions", {**body, **_tools(prompt, way)}, self._gather
+                )
+            except Refused as refused:
+                if not prompt.tools or refused.status not in (400, 422) or way == WAYS[-1]:
+                    raise
+                continue
+            if prompt.tools:
+                self._way = way  # what the server did not know is not asked of it again
+            return reply
+        raise AssertionError("the last way returns or raises")
 
     def close(self) -> None:
         self._poster.close()
@@ -87,6 +105,19 @@ class OpenAI:
             else:
                 text.append(f"\n{whole['name']} {whole['arguments']}")
         return Reply("".join(text), tuple(made), usage, cut=finish == "length")
+
+
+def _tools(prompt: Prompt, way: str) -> dict[str, Any]:
+    """Tools, and how much of their schemas is to be enforced."""
+    if not prompt.tools:
+        return {}
+    if way == "free":
+        return {"tools": list(prompt.tools), "tool_choice": "auto"}
+    tools = list(prompt.narrowed or prompt.tools)
+    if way == "required":
+        return {"tools": tools, "tool_choice": "required"}
+    bound = [strict(tool) for tool in tools]
+    return {"tools": bound, "tool_choice": "required", "parallel_tool_calls": False}
 
 
 def _usage(given: Any) -> Usage | None:

@@ -6,6 +6,7 @@ Flat schemas only, as ours and the published ones are.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,6 +22,23 @@ BASE = {
     "array": '"[" ws ( value ( "," ws value )* )? "]"',
     "ws": "[ \\n]{0,2}",
 }
+
+
+SEVERAL = re.compile(r"\^\(\?:([^()]+)\)\(\?:,\(\?:[^()]+\)\)\{0,(\d+)\}\$\Z")
+"""A pattern that lists names, several of them parted by commas."""
+
+
+def _up_to(most: int) -> str:
+    """Whole numbers from 0 to `most`, without leading zeros."""
+    digits = str(most)
+    ways = [f"[1-9] [0-9]{{{length - 1}}}" if length > 1 else "[0-9]" for length in range(1, len(digits))]
+    for place, digit in enumerate(digits):
+        first = 1 if place == 0 and len(digits) > 1 else 0
+        rest = len(digits) - place - 1
+        if int(digit) > first:
+            head = f"{_literal(digits[:place])} " if place else ""
+            ways.append(f"{head}[{first}-{int(digit) - 1}]" + (f" [0-9]{{{rest}}}" if rest else ""))
+    return " | ".join([*ways, _literal(digits)])
 
 
 def _literal(text: str) -> str:
@@ -67,6 +85,11 @@ def _call(number: int, name: str, schema: dict[str, Any], rules: dict[str, str])
 def _value(schema: dict[str, Any]) -> str:
     if "enum" in schema:
         return " | ".join(_literal(json.dumps(one, ensure_ascii=False)) for one in schema["enum"])
+    if match := SEVERAL.match(schema.get("pattern", "")):
+        one = " | ".join(_literal(name.replace("\\", "")) for name in match[1].split("|"))
+        return f'"\\"" ({one}) ("," ({one})){{0,{match[2]}}} "\\""'
+    if "maximum" in schema and schema.get("type") == "integer" and schema.get("minimum", 0) >= 0:
+        return _up_to(int(schema["maximum"]))
     kind = schema.get("type")
     if kind == "array":
         return "strings" if schema.get("items", {}).get("type") == "string" else "array"

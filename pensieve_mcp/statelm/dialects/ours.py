@@ -7,6 +7,7 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from pensieve_mcp.errors import PensieveError
 from pensieve_mcp.ledger.events import Entry
 from pensieve_mcp.ledger.stubs import Run, coalesced, stub
 from pensieve_mcp.spellbook.registry import spellbook
@@ -32,6 +33,9 @@ SYSTEM = (
 
 FORGOTTEN_ARGUMENTS = "{}"
 HIT = re.compile(r"^c(\d+) · ", re.M)
+CHUNK = re.compile(r"\bc(\d{1,9})\b")
+MOST_NAMED = 200  # in one schema: providers take some hundred values in all
+MOST_AT_ONCE = 8  # messages of one deleteContext
 
 
 class Ours:
@@ -41,9 +45,8 @@ class Ours:
     private_notes = False
     window_tokens: int | None = None
 
-    def __init__(self, *, search: bool = True, constrain: bool = False) -> None:
+    def __init__(self, *, search: bool = True) -> None:
         self.search = search
-        self.constrain = constrain
 
     @property
     def chunk_set(self) -> ChunkSet | None:
@@ -59,7 +62,8 @@ class Ours:
                 {"role": "user", "content": first_message(conversation)},
                 *_messages(conversation),
             ),
-            tools=tools_of(offer, constrain=self.constrain),
+            tools=tools_of(offer),
+            narrowed=tuple(narrowed(conversation, offer, tool) for tool in tools_of(offer)),
         )
 
     def read(self, reply: Reply) -> tuple[str, list[Call]]:
@@ -161,23 +165,51 @@ def _specs() -> dict[str, dict[str, Any]]:
     }
 
 
-def tools_of(offer: Offer, *, constrain: bool = False) -> tuple[dict[str, Any], ...]:
-    """The offered tools. With `constrain` their schemas list what can be named now (messages, found chunks,
-    notes), so that a server that enforces schemas samples nothing else; it costs providers' prompt caches,
-    since tools come first.
-    """
-    tools = []
-    for name, spec in _specs().items():
-        if name not in offer:
+def tools_of(offer: Offer) -> tuple[dict[str, Any], ...]:
+    """The offered tools, their schemas as every host sees them: they change seldom, and prompt caches hang on them."""
+    return tuple(spec for name, spec in _specs().items() if name in offer)
+
+
+def narrowed(conversation: Conversation, offer: Offer, tool: dict[str, Any]) -> dict[str, Any]:
+    """The tool with what can be named now: messages that stand there whole, chunks that were found or lie beside a read
+    one, notes that exist. A server that enforces schemas lets nothing else be sampled."""
+    name = tool["function"]["name"]
+    narrow: dict[str, dict[str, Any]] = {}
+    if name == "readChunk" and (chunks := _readable(conversation, offer)):
+        narrow["chunk_id"] = {"enum": [f"c{one}" for one in chunks]}
+    elif name == "deleteContext":
+        narrow["msg_id"] = {"pattern": listed([f"m{e.message.number}" for e in offer.deletable])}
+    elif name == "restoreContext":
+        gone = [e for e in conversation.spoken() if e.forgotten][-MOST_NAMED:]
+        narrow["msg_id"] = {"pattern": listed([f"m{e.message.number}" for e in gone])}
+    elif name in ("readNote", "updateNote") and offer.keys:
+        narrow["key"] = {"enum": list(offer.keys)}
+    if not narrow:
+        return tool
+    function = tool["function"]
+    parameters = function["parameters"]
+    properties = {key: {**value, **narrow.get(key, {})} for key, value in parameters["properties"].items()}
+    return {**tool, "function": {**function, "parameters": {**parameters, "properties": properties}}}
+
+
+def listed(names: list[str]) -> str:
+    """A pattern for one or several of these names, parted by commas."""
+    some = "|".join(re.escape(name) for name in names[-MOST_NAMED:])
+    return f"^(?:{some})(?:,(?:{some})){{0,{MOST_AT_ONCE - 1}}}$"
+
+
+def _readable(conversation: Conversation, offer: Offer) -> list[int]:
+    """Chunks of searches and outlines in mind, those read lately, and their neighbours in document order."""
+    found = dict.fromkeys(offer.found)
+    for entry in conversation.results("analyzeText"):
+        if not entry.forgotten:
+            found.update(dict.fromkeys(int(one) for one in CHUNK.findall(conversation.text_of(entry))))
+    corpus = conversation.workspace.corpus
+    for chunk_id in conversation.recent_chunks():
+        try:
+            place = corpus.position_of(chunk_id, conversation.chunk_set)[0]
+        except PensieveError:  # its document went away meanwhile
             continue
-        if constrain:
-            spec = json.loads(json.dumps(spec))
-            properties = spec["function"]["parameters"]["properties"]
-            if name == "readChunk" and offer.found:
-                properties["chunk_id"]["enum"] = [f"c{one}" for one in offer.found]
-            elif name == "deleteContext":
-                properties["msg_id"]["enum"] = [f"m{e.message.number}" for e in offer.deletable]
-            elif name in ("readNote", "updateNote") and offer.keys:
-                properties["key"]["enum"] = list(offer.keys)
-        tools.append(spec)
-    return tuple(tools)
+        around = (corpus.chunk_at(conversation.chunk_set, place + step) for step in (-1, 0, 1))
+        found.update(dict.fromkeys(chunk.chunk_id for chunk in around if chunk is not None))
+    return list(found)[:MOST_NAMED]

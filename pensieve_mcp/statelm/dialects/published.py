@@ -132,6 +132,7 @@ class Published:
         return Prompt(
             messages=tuple(messages),
             tools=tools,
+            narrowed=tuple(_narrowed(conversation, offer, tool) for tool in tools),
             text=printed(messages, tools),
             stop=("<|im_end|>",),
             max_output_tokens=2_048,
@@ -241,6 +242,26 @@ class Published:
         if result.is_error:
             return json.dumps({"error": _without_head(ours)}, ensure_ascii=False)
         return json.dumps(_shape(conversation, call, result.result), ensure_ascii=False)
+
+
+def _narrowed(conversation: Conversation, offer: Offer, tool: dict[str, Any]) -> dict[str, Any]:
+    """The tool with the ids that exist now, for whoever enforces schemas; the weights read the whole ones."""
+    name = tool["function"]["name"]
+    narrow: dict[str, dict[str, Any]] = {}
+    if name == "deleteContext":
+        whole = {e.message.number for e in offer.deletable}
+        spoken = conversation.spoken()
+        narrow["msg_id"] = {"enum": [n for n, e in enumerate(spoken, 1) if e.message.number in whole][-200:]}
+    elif name == "readChunk":
+        total = conversation.workspace.corpus.chunk_count(conversation.chunk_set)
+        narrow["chunk_id"] = {"minimum": 0, "maximum": max(0, total - 1)}
+    elif name in ("readNote", "updateNote") and offer.keys:
+        narrow["key"] = {"enum": list(offer.keys)}
+    if not narrow:
+        return tool
+    function, parameters = tool["function"], tool["function"]["parameters"]
+    properties = {key: {**value, **narrow.get(key, {})} for key, value in parameters["properties"].items()}
+    return {**tool, "function": {**function, "parameters": {**parameters, "properties": properties}}}
 
 
 def scanning(conversation: Conversation) -> bool:
