@@ -4,21 +4,32 @@ its window."""
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from pensieve_mcp.cli.curve import draw, points_of, svg
 from pensieve_mcp.cli.indexing import build
-from pensieve_mcp.cli.output import bold, dim, put, put_json, say, width
+from pensieve_mcp.cli.output import bold, dim, put, put_json, say, width, writing
 from pensieve_mcp.cli.shell import Shell, command_options, json_option, leave
 from pensieve_mcp.errors import WorkspaceError
 
 if TYPE_CHECKING:
+    from pensieve_mcp.ledger.events import Event
     from pensieve_mcp.statelm.turns import Asked, Turn
 
 DEFAULT_WINDOW_TOKENS = 32_000
+
+
+class Png(click.Path):
+    """A path whose name ends in .png."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not str(value).lower().endswith(".png"):
+            self.fail(f"{value!r} does not end in .png.", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 @click.command(short_help="Answer a question from documents of any length.")
@@ -46,7 +57,11 @@ DEFAULT_WINDOW_TOKENS = 32_000
     "--save", "save_to", metavar="FILE", type=click.Path(dir_okay=False), help="Keep the trajectory in FILE."
 )
 @click.option(
-    "--svg", "picture", metavar="FILE", type=click.Path(dir_okay=False), help="Draw the curve into FILE."
+    "--svg",
+    "picture",
+    metavar="FILE",
+    type=click.Path(dir_okay=False),
+    help="Draw the curve into FILE (.svg or .png).",
 )
 @click.option("--quiet", is_flag=True, help="Do not tell what is being done.")
 @json_option
@@ -85,16 +100,24 @@ def ask(
             temperature=temperature,
         )
         build(workspace)
-        asked = asking.ask(
-            workspace,
-            question,
-            choice,
-            home=data_folder(shell.environment),
-            dialect_name=dialect or "",
-            under=under,
-            search=not no_search,
-            watch=(lambda turn: None) if quiet else _tell,
-        )
+        with writing(silent=quiet) as line:
+
+            def watch(turn: Turn) -> None:
+                line.clear()
+                if not quiet:
+                    _tell(turn)
+
+            asked = asking.ask(
+                workspace,
+                question,
+                choice,
+                home=data_folder(shell.environment),
+                dialect_name=dialect or "",
+                under=under,
+                search=not no_search,
+                watch=watch,
+                hear=line.hear,
+            )
         conversation = Conversation.resume(workspace, asked.episode)
         events = workspace.ledger.events(conversation.episode_id)
         try:
@@ -120,13 +143,14 @@ def _tell(turn: Turn) -> None:
     first = turn.text.split("\n", 1)
     shown = first[0] if turn.is_error or len(first) == 1 else f"{first[0]} | {first[1]}"
     call = ", ".join(f"{name}={value!r}" for name, value in turn.arguments.items())
+    room = max(40, width(169) - 9)  # after the indent
     say(
         dim(f"{turn.visible_tokens:>7,} ")
         + f"{turn.tool or 'no call'}({textwrap.shorten(call, 90, placeholder='…')})"
     )
     if turn.thought:
-        say(dim("        " + textwrap.shorten(turn.thought, 160, placeholder=" …")))
-    say(dim("        " + textwrap.shorten(" ".join(shown.split()), 160, placeholder=" …")))
+        say(dim("        " + textwrap.shorten(turn.thought, room, placeholder=" …")))
+    say(dim("        " + textwrap.shorten(" ".join(shown.split()), room, placeholder=" …")))
 
 
 def _report(asked: Asked) -> None:
@@ -157,10 +181,14 @@ def _report(asked: Asked) -> None:
 @click.argument("file", type=click.Path(dir_okay=False, exists=True), required=False)
 @click.option("--episode", metavar="EPISODE", help="A conversation of the workspace instead of a file.")
 @click.option(
-    "--svg", "picture", metavar="FILE", type=click.Path(dir_okay=False), help="Draw into FILE (.svg)."
+    "--svg", "picture", metavar="FILE", type=click.Path(dir_okay=False), help="Draw into FILE, an SVG."
 )
 @click.option(
-    "--png", "raster", metavar="FILE", type=click.Path(dir_okay=False), help="Draw into FILE (.png)."
+    "--png",
+    "raster",
+    metavar="FILE.png",
+    type=Png(),
+    help="Draw into FILE.png (extra [plot], or rsvg-convert).",
 )
 @click.option("--replay", is_flag=True, help="Print what happened, step by step.")
 @click.option("--window", type=click.IntRange(min=1), default=None, help="Tokens of the window to draw.")
@@ -195,10 +223,11 @@ def plot(
         recorded = trajectories.parse(lines) if replay else trajectories.Recorded(title, tuple(events), {})
     shown_window = window or DEFAULT_WINDOW_TOKENS
     metrics = trajectories.metrics_of(events)
-    if picture:
-        _draw_into(picture, events, shown_window, title)
-    if raster:
-        _rasterise(raster, events, shown_window, title)
+    try:
+        for wanted in filter(None, (picture, raster)):
+            _draw_into(wanted, events, shown_window, title)
+    except OSError as error:
+        raise WorkspaceError(f"The file cannot be written: {error}.", hint="Name another place.") from error
     if as_json:
         import dataclasses
 
@@ -213,42 +242,27 @@ def plot(
     put(trajectories.told(metrics))
 
 
-def _draw_into(picture: str, events: list, window: int, title: str) -> None:  # type: ignore[type-arg]
+def _picture(events: Sequence[Event], window: int, title: str) -> str:
     points = points_of(events)
     said = points[-1].undeleted if points else 0
     peak = max((p.visible for p in points), default=0)
-    text = svg(
+    return svg(
         points,
         window=window if peak * 4 > window else None,
         title=textwrap.shorten(title, 90, placeholder=" …"),
         source=f"{said:,} tokens said, {peak:,} at the peak.",
     )
-    Path(picture).write_text(text, encoding="utf-8")
+
+
+def _draw_into(picture: str, events: Sequence[Event], window: int, title: str) -> None:
+    """An SVG, or a PNG where the name ends so. Raises OSError, WorkspaceError."""
+    drawn = _picture(events, window, title)
+    place = Path(picture)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if place.suffix.lower() == ".png":
+        from pensieve_mcp.cli.raster import png
+
+        png(drawn, place)
+    else:
+        place.write_text(drawn, encoding="utf-8")
     say(f"The curve is in {picture}.")
-
-
-def _rasterise(raster: str, events: list, window: int, title: str) -> None:  # type: ignore[type-arg]
-    import shutil
-    import subprocess
-    import tempfile
-
-    tool = next((t for t in ("rsvg-convert", "inkscape", "magick") if shutil.which(t)), None)
-    if tool is None:
-        raise WorkspaceError(
-            "No program is here that makes a PNG of an SVG.",
-            hint="Install librsvg (rsvg-convert), or use --svg.",
-            slug="no_rasteriser",
-        )
-    with tempfile.TemporaryDirectory() as place:
-        source = str(Path(place) / "curve.svg")
-        _draw_into(source, events, window, title)
-        command = {
-            "rsvg-convert": ["rsvg-convert", "--zoom", "2", "-o", raster, source],
-            "inkscape": ["inkscape", source, f"--export-filename={raster}"],
-            "magick": ["magick", source, raster],
-        }[tool]
-        done = subprocess.run(command, capture_output=True, timeout=120, check=False)
-    if done.returncode or not Path(raster).exists():
-        raise WorkspaceError(
-            f"{tool} failed: {done.stderr.decode('utf-8', 'replace')[:200]}.", hint="Use --svg."
-        )

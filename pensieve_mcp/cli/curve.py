@@ -28,6 +28,14 @@ class Point:
     kind: str  # call, result, forgot, recalled, other
     label: str = ""
 
+    @property
+    def noted(self) -> bool:
+        """Whether a note was written here."""
+        return self.kind == "result" and self.label.split(" ", 1)[0] in NOTING
+
+
+NOTING = ("note", "updateNote")
+
 
 def points_of(events: Sequence[Event]) -> list[Point]:
     """One point for each event, folded step by step."""
@@ -67,7 +75,7 @@ def draw(points: Sequence[Point], *, window: int | None = None, columns: int = 8
     for row in range(ROWS, 0, -1):
         low, high = (row - 1) * step, row * step
         cells = []
-        for visible, undeleted in groups:
+        for visible, undeleted, _ in groups:
             share = (visible - low) / step
             if share > 0:
                 cells.append(BLOCKS[min(8, max(1, round(share * 8)))])
@@ -78,18 +86,20 @@ def draw(points: Sequence[Point], *, window: int | None = None, columns: int = 8
             else:
                 cells.append(" ")
         lines.append(f"{high:>7,.0f} " + "".join(cells).rstrip())
-    lines.append(" " * 8 + "‾" * len(groups))
+    lines.append(" " * 8 + "".join("n" if noted else "‾" for _, _, noted in groups))
     legend = f"█ visible tokens over {said:,} messages   · without deleting"
+    if any(noted for _, _, noted in groups):
+        legend += "   n a note"
     return [*lines, " " * 8 + legend + ("   - window" if window else "")]
 
 
-def _grouped(points: Sequence[Point], room: int) -> list[tuple[int, int]]:
+def _grouped(points: Sequence[Point], room: int) -> list[tuple[int, int, bool]]:
     """At most `room` columns; of several points in one the lowest if it holds a drop, else the last. Each point gets
     two columns where there is room."""
     if len(points) * 2 <= room:
-        return [(p.visible, p.undeleted) for p in points for _ in range(2)]
+        return [(p.visible, p.undeleted, p.noted and not half) for p in points for half in range(2)]
     if len(points) <= room:
-        return [(p.visible, p.undeleted) for p in points]
+        return [(p.visible, p.undeleted, p.noted) for p in points]
     columns = []
     for column in range(room):
         first, last = (
@@ -98,7 +108,7 @@ def _grouped(points: Sequence[Point], room: int) -> list[tuple[int, int]]:
         )
         group = points[first:last]
         drop = min(group, key=lambda p: p.visible) if any(p.kind == "forgot" for p in group) else group[-1]
-        columns.append((drop.visible, group[-1].undeleted))
+        columns.append((drop.visible, group[-1].undeleted, any(p.noted for p in group)))
     return columns
 
 
@@ -138,10 +148,11 @@ def svg(points: Sequence[Point], *, window: int | None = None, title: str = "", 
         ".line{fill:none;stroke:#1f6feb;stroke-width:2;stroke-linejoin:round}",
         ".all{fill:none;stroke:#8c6b2f;stroke-width:1.5;stroke-dasharray:5 4}.drop{stroke:#cf222e;stroke-width:2}",
         ".window{stroke:#6e7781;stroke-width:1;stroke-dasharray:2 3}",
+        ".note{fill:#1a7f37}.green{fill:#1a7f37}",
         ".brown{fill:#7d5c1f}.blue{fill:#0b5cd5}.red{fill:#b81c28}",
         "@media(prefers-color-scheme:dark){text{fill:#9ea7b3}.title{fill:#e6edf3}.grid{stroke:#30363d}",
         ".line{stroke:#58a6ff}.all{stroke:#d2a24c}.drop{stroke:#ff7b72}",
-        ".brown{fill:#d2a24c}.blue{fill:#79b8ff}.red{fill:#ff9a94}}",
+        ".note{fill:#3fb950}.green{fill:#3fb950}.brown{fill:#d2a24c}.blue{fill:#79b8ff}.red{fill:#ff9a94}}",
         "</style>",
         f'<text class="title" x="{LEFT}" y="20">{escape(title)}</text>',
     ]
@@ -153,6 +164,11 @@ def svg(points: Sequence[Point], *, window: int | None = None, title: str = "", 
     parts.append(f'<path class="seen" d="{visible}V{y(0):.1f}Z"/>')
     parts.append(f'<path class="all" d="{undeleted}"/><path class="line" d="{visible}"/>')
     parts += drops
+    parts += [
+        f'<circle class="note" cx="{x(n + 0.5):.1f}" cy="{y(p.visible):.1f}" r="4"/>'
+        for n, p in enumerate(points)
+        if p.noted
+    ]
     if window:
         parts.append(
             f'<line class="window" x1="{LEFT}" x2="{WIDE - RIGHT}" y1="{y(window):.1f}" y2="{y(window):.1f}"/>'
@@ -162,6 +178,9 @@ def svg(points: Sequence[Point], *, window: int | None = None, title: str = "", 
     parts.append(f'<text class="blue" x="{LEFT}" y="{base}">visible tokens after each step</text>')
     parts.append(f'<text class="red" x="{LEFT + 190}" y="{base}">deleteContext</text>')
     parts.append(f'<text class="brown" x="{LEFT + 290}" y="{base}">without deleting</text>')
+    if any(p.noted for p in points):
+        parts.append(f'<circle class="note" cx="{LEFT + 400}" cy="{base - 4}" r="4"/>')
+        parts.append(f'<text class="green" x="{LEFT + 410}" y="{base}">a note</text>')
     if source:
         parts.append(f'<text x="{LEFT}" y="{HIGH - 6}">{escape(source)}</text>')
     return "\n".join([*parts, "</svg>"]) + "\n"

@@ -101,6 +101,49 @@ def bar(title: str) -> Iterator[Callable[[BuildProgress], None]]:
         yield tell
 
 
+class Line:
+    """One line at a terminal that holds the end of what a model is writing; `clear` makes room for what stays."""
+
+    def __init__(self, columns: int) -> None:
+        self._columns = max(20, columns - 1)
+        self._text = ""
+
+    def hear(self, piece: str) -> None:
+        self._text = " ".join((self._text + piece).split(" "))[-4_000:]
+        shown = " ".join(self._text.split())[-self._columns + 2 :]
+        sys.stderr.write(f"\r\x1b[K… {shown}")
+        sys.stderr.flush()
+
+    def clear(self) -> None:
+        if self._text:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+        self._text = ""
+
+
+class Silent(Line):
+    """Off a terminal nothing is redrawn."""
+
+    def __init__(self) -> None:
+        super().__init__(80)
+
+    def hear(self, piece: str) -> None:
+        """Nobody watches."""
+
+
+@contextmanager
+def writing(*, silent: bool = False) -> Iterator[Line]:
+    """Where a model's words are shown as they come: at a terminal (stderr), else nowhere."""
+    import shutil
+
+    shown = not silent and _terminal(sys.stderr)
+    line = Line(shutil.get_terminal_size((80, 24)).columns) if shown else Silent()
+    try:
+        yield line
+    finally:
+        line.clear()
+
+
 def width(default: int = 80) -> int:
     """Columns of the terminal, or of a page."""
     import shutil

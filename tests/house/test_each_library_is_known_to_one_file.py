@@ -24,6 +24,7 @@ KNOWN_TO: dict[str, tuple[str, ...]] = {
     "python_calamine": ("corpus/extract/legacy.py",),
     "office_oxide": ("corpus/extract/legacy.py",),
     "olefile": ("corpus/extract/legacy.py",),
+    "resvg_py": ("cli/raster.py",),
     "rich": ("cli/output.py",),
     "sentence_transformers": ("index/encoders/sentence_transformers.py",),
     "sqlite_utils": ("storage.py",),

@@ -149,7 +149,11 @@ def test_a_trajectory_is_saved_in_both_formats_and_drawn_again(
     as_data = pensieve("plot", str(kept), "--json")
 
     assert "“I search.”" in drawn.out and "forgot m3 (deleteContext)" in drawn.out and "█" in drawn.out
-    assert (tmp_path / "t.svg").read_text("utf-8").startswith("<svg")
+    picture = (tmp_path / "t.svg").read_text("utf-8")
+    assert picture.startswith("<svg") and picture.count('class="note"') == 2, (
+        "the note, and what the mark means"
+    )
+    assert "n a note" in drawn.out and drawn.out.count("‾n") == 1
     measured = as_data.data["metrics"]
     assert (
         measured["rounds"],
@@ -262,3 +266,101 @@ def test_a_model_of_random_weights_ends_honestly(folder: Path, tmp_path: Path, h
     # every byte is a token of this model, so that its window may end before it does
     assert data["ended"] in ("finished", "not_found", "rounds", "stuck", "backend")
     assert data["metrics"]["rounds"] <= 40
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_at_a_terminal_the_models_words_are_shown_as_they_come(
+    home: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSIEVE_HOME", str(home))
+    monkeypatch.setenv("TERM", "xterm")
+    thought = {"choices": [{"delta": {"content": "I think it was "}}]}
+    more = {"choices": [{"delta": {"content": "Ada."}}]}
+    finish = {"choices": [{"delta": {"tool_calls": [{"index": 0, "id": "a", "function": {
+        "name": "finish", "arguments": '{"answer": "Ada Quill"}'}}]}, "finish_reason": "tool_calls"}]}  # fmt: skip
+    told = Terminal()
+    with serving([Answer(events(thought, more, finish, "[DONE]"))]) as served:
+        monkeypatch.setattr(sys, "stderr", told)
+        monkeypatch.setattr(sys, "stdout", io.StringIO())
+        run(("ask", QUESTION, str(folder), "--backend", "openai", "--url", f"{served.url}/v1"))
+
+    shown = told.getvalue()
+    first, second = shown.index("… I think it was"), shown.index("… I think it was Ada.")
+    assert first < second < shown.index("finish(answer='Ada Quill')")
+    assert "\r\x1b[K" in shown[second:], "the line is cleared before what stays"
+
+
+def test_off_a_terminal_nothing_is_redrawn(pensieve: Pensieve, folder: Path, script: str) -> None:
+    said = pensieve("ask", QUESTION, str(folder), "--backend", "scripted", "--model", script)
+
+    assert "\x1b" not in said.err + said.out
+
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def saved(pensieve: Pensieve, folder: Path, script: str, kept: Path) -> Path:
+    pensieve(
+        "ask",
+        QUESTION,
+        str(folder),
+        "--backend",
+        "scripted",
+        "--model",
+        script,
+        "--save",
+        str(kept),
+        "--quiet",
+    )
+    return kept
+
+
+def test_a_png_is_drawn_by_the_extra(pensieve: Pensieve, folder: Path, script: str, tmp_path: Path) -> None:
+    pytest.importorskip("resvg_py", reason="the extra [plot] is not installed")
+    kept = saved(pensieve, folder, script, tmp_path / "t.jsonl")
+    one, two = tmp_path / "new" / "one.png", tmp_path / "two.png"
+    said = pensieve("plot", str(kept), "--png", str(one), "--svg", str(two))
+
+    assert said.code == 0, said.err
+    for picture in (one, two):
+        data = picture.read_bytes()
+        assert data.startswith(PNG)
+        wide, high = int.from_bytes(data[16:20], "big"), int.from_bytes(data[20:24], "big")
+        assert (wide, high) == (1_640, 600)
+
+
+def test_without_the_extra_a_program_draws_it_or_it_says_what_to_install(
+    pensieve: Pensieve, folder: Path, script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pensieve_mcp.cli import raster
+
+    kept = saved(pensieve, folder, script, tmp_path / "t.jsonl")
+    monkeypatch.setitem(sys.modules, "resvg_py", None)
+    monkeypatch.setattr(raster.shutil, "which", lambda name: None)
+    nothing = pensieve("plot", str(kept), "--png", str(tmp_path / "a.png"))
+    asked: list[list[str]] = []
+
+    def draw(command: list[str], **more: Any) -> Any:
+        asked.append(command)
+        assert Path(command[-1]).read_text("utf-8").startswith("<svg")
+        Path(command[command.index("-o") + 1]).write_bytes(PNG)
+        return subprocess.CompletedProcess(command, 0, b"", b"")
+
+    monkeypatch.setattr(raster.shutil, "which", lambda name: name if name == "rsvg-convert" else None)
+    monkeypatch.setattr(raster.subprocess, "run", draw)
+    drawn = pensieve("plot", str(kept), "--png", str(tmp_path / "b.png"))
+    monkeypatch.setattr(
+        raster.subprocess,
+        "run",
+        lambda command, **more: subprocess.CompletedProcess(command, 1, b"", b"no font"),
+    )
+    failed = pensieve("plot", str(kept), "--png", str(tmp_path / "c.png"))
+
+    assert nothing.code == 1 and "pensieve-statelm[plot]" in nothing.err
+    assert drawn.code == 0 and asked[0][0] == "rsvg-convert"
+    assert failed.code == 1 and "rsvg-convert failed: no font" in failed.err
+    assert pensieve("plot", str(kept), "--png", str(tmp_path / "d.gif")).code == 2

@@ -60,7 +60,7 @@ def test_a_stream_of_pieces_becomes_one_reply() -> None:
         reply = backend.reply(PROMPT)
         backend.close()
 
-    assert reply.text == "I look." and heard == ["I ", "look."]
+    assert reply.text == "I look." and heard == ["I ", "look.", 'finish {"answer":', '"x"}']
     assert (reply.calls[0].name, reply.calls[0].arguments) == ("finish", {"answer": "x"})
     assert (reply.usage.prompt_tokens, reply.usage.output_tokens) == (11, 3)
     assert served.asked[0]["path"] == "/v1/chat/completions" and served.asked[0]["stream"] is True

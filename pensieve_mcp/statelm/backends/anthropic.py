@@ -84,6 +84,7 @@ class Anthropic:
             elif kind == "content_block_start" and event["content_block"]["type"] == "tool_use":
                 block = event["content_block"]
                 calls[event["index"]] = {"id": block["id"], "name": block["name"], "arguments": ""}
+                self._hear(f"{block['name']} ")
             elif kind == "content_block_delta":
                 delta = event["delta"]
                 if delta["type"] == "text_delta":
@@ -91,6 +92,7 @@ class Anthropic:
                     self._hear(delta["text"])
                 elif delta["type"] == "input_json_delta" and event["index"] in calls:
                     calls[event["index"]]["arguments"] += delta["partial_json"]
+                    self._hear(delta["partial_json"])
             elif kind == "message_delta":
                 stop = event["delta"].get("stop_reason") or stop
                 output = int((event.get("usage") or {}).get("output_tokens") or output)

@@ -92,7 +92,10 @@ class OpenAI:
                     whole["id"] = call.get("id") or whole["id"]
                     whole["name"] += function.get("name") or ""
                     given = function.get("arguments") or ""
-                    whole["arguments"] += given if isinstance(given, str) else _dumped(given)
+                    given = given if isinstance(given, str) else _dumped(given)
+                    whole["arguments"] += given
+                    if heard := f"{function.get('name') or ''} {given}".strip():
+                        self._hear(heard)
                 finish = choice.get("finish_reason") or finish
             done = done or bool(event.get("whole"))
         if not done and not finish:
