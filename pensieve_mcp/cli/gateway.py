@@ -150,16 +150,28 @@ def run(
             RUN_VARIABLE: name,
         },
     )
-    with tempfile.TemporaryDirectory(prefix="pensieve-run-", ignore_cleanup_errors=True) as scratch:
-        with _gateway(
-            route.upstreams, settings, workspace, handles=not no_handles, explain=explain or False, run=name
-        ) as running:
-            launched = hosts.launch(host, route, running.url, server, arguments, environment, Path(scratch))
-            for warning in launched.warnings:
-                say(warning)
-            code = _run([found, *launched.arguments], dict(launched.environment))
+    with (
+        _Host() as started,
+        tempfile.TemporaryDirectory(prefix="pensieve-run-", ignore_cleanup_errors=True) as scratch,
+    ):
+        try:
+            with _gateway(
+                route.upstreams,
+                settings,
+                workspace,
+                handles=not no_handles,
+                explain=explain or False,
+                run=name,
+            ) as running:
+                launched = hosts.launch(
+                    host, route, running.url, server, arguments, environment, Path(scratch)
+                )
+                for warning in launched.warnings:
+                    say(warning)
+                code = started.run([found, *launched.arguments], dict(launched.environment))
+        finally:
+            forget_run(workspace.state, name)
         _tell_summary(running)
-        forget_run(workspace.state, name)
     leave(code)
 
 
@@ -220,21 +232,50 @@ def _gateway(
     )
 
 
-def _run(command: list[str], environment: dict[str, str]) -> int:
-    """Run the host in our place: it has the terminal, signals reach it, its exit code is the answer."""
-    process = subprocess.Popen(command, env=environment)
-    previous: dict[int, Any] = {}
-    for name in ("SIGTERM", "SIGHUP"):
-        if (number := getattr(signal, name, None)) is not None:
-            previous[number] = signal.signal(number, lambda given, _: process.send_signal(given))
-    # A Ctrl-C at the terminal goes to the host as well, which decides what it means.
-    previous[signal.SIGINT] = signal.signal(signal.SIGINT, lambda *_: None)
-    try:
-        code = process.wait()
-    finally:
-        for number, handler in previous.items():
+class _Host:
+    """The host in our place: it has the terminal, signals reach it, its exit code is the answer."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._early: int | None = None
+        self._previous: dict[int, Any] = {}
+
+    def __enter__(self) -> _Host:
+        for name in ("SIGTERM", "SIGHUP"):
+            if (number := getattr(signal, name, None)) is not None:
+                self._previous[number] = signal.signal(number, self._pass_on)
+        # A Ctrl-C at the terminal goes to the host as well, which decides what it means; elsewhere it is passed on.
+        at_terminal = sys.stdin is not None and sys.stdin.isatty()
+        handler = (lambda *_: None) if at_terminal else self._pass_on
+        self._previous[signal.SIGINT] = signal.signal(signal.SIGINT, handler)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._previous.items():
             signal.signal(number, handler)
-    return code if code >= 0 else 128 - code
+
+    def _pass_on(self, number: int, _: object) -> None:
+        if self._process is None:
+            self._early = number
+        elif self._process.poll() is None:
+            self._process.send_signal(number)
+
+    def run(self, command: list[str], environment: dict[str, str]) -> int:
+        """Its exit code, 128 and more where a signal ended it. Raises WorkspaceError where it cannot be started."""
+        if self._early is not None:
+            return 128 + self._early
+        try:
+            self._process = subprocess.Popen(command, env=environment)
+        except OSError as error:
+            raise WorkspaceError(
+                f"{command[0]} cannot be started: {error.strerror or error}.",
+                hint="Name the host's program with --program PATH.",
+                slug="no_such_host",
+            ) from error
+        if self._early is not None:  # it came while the host was being started
+            self._process.send_signal(self._early)
+        code = self._process.wait()
+        return code if code >= 0 else 128 - code
 
 
 def _tell_summary(running: RunningGateway) -> None:

@@ -18,6 +18,9 @@ from typing import Any
 
 from pensieve_mcp.errors import WorkspaceError
 from pensieve_mcp.gateway.proxy import Upstream
+from pensieve_mcp.hosts.errors import HostError
+from pensieve_mcp.hosts.jsonc import Jsonc
+from pensieve_mcp.hosts.toml_tables import rendered
 
 ANTHROPIC = "https://api.anthropic.com"
 OPENAI = "https://api.openai.com/v1"
@@ -199,18 +202,8 @@ def _codex(
         f"mcp_servers.{SERVER_NAME}": entry,
         "features.enable_request_compression": False,
     }
-    before = [word for key, value in options.items() for word in ("-c", f"{key}={_as_toml(value)}")]
+    before = [word for key, value in options.items() for word in ("-c", f"{key}={rendered(value)}")]
     return Launch((*before, *arguments), environment, route.warnings)
-
-
-def _as_toml(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{json.dumps(key)} = {_as_toml(inner)}" for key, inner in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(_as_toml(inner) for inner in value) + "]"
-    return json.dumps(value)
 
 
 # -- opencode --------------------------------------------------------------------------------------------------------
@@ -276,19 +269,17 @@ def _opencode(
 
 
 def _json(path: Path) -> dict[str, Any]:
-    """A configuration file, or nothing where there is none. Comments of JSONC at line starts are left out."""
+    """A configuration file, comments and all, or nothing where there is none."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        return Jsonc().read(path.read_text(encoding="utf-8-sig"))
     except OSError:
         return {}
-    lines = [line for line in text.splitlines() if not line.lstrip().startswith("//")]
-    try:
-        data = json.loads("\n".join(lines))
-    except ValueError as error:
+    except (HostError, UnicodeDecodeError) as error:
         raise WorkspaceError(
-            f"{path} cannot be read: {error}.", hint="Mend it, or give --upstream URL.", slug="bad_upstream"
+            f"{path} cannot be read: {getattr(error, 'message', error)}",
+            hint="Mend it, or give --upstream URL.",
+            slug="bad_upstream",
         ) from error
-    return data if isinstance(data, dict) else {}
 
 
 def _toml(path: Path) -> dict[str, Any]:
