@@ -172,6 +172,8 @@ def run(
         finally:
             forget_run(workspace.state, name)
         _tell_summary(running)
+        if running.keeper.totals.requests and sys.stderr.isatty():
+            say(f"pensieve: To go on, with everything in its place: pensieve run {host} {hosts.AGAIN[host]}")
     leave(code)
 
 

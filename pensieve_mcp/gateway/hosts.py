@@ -28,6 +28,8 @@ CHATGPT = "https://chatgpt.com/backend-api/codex"  # where Codex goes when logge
 LOGIN_SECONDS = 10.0
 SERVER_NAME = "pensieve"
 HOSTS = ("claude", "codex", "opencode")
+AGAIN = {"claude": "--continue", "codex": "resume --last", "opencode": "--continue"}
+"""What goes on with the last conversation; started without us, the host would have neither server nor gateway."""
 
 
 @dataclass(frozen=True, slots=True)

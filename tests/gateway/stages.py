@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from host_runs import _QUIET, binary
-from scripted_model import ScriptedModel
+from scripted_model import Script, ScriptedModel, conversation_text
 
 from pensieve_mcp.workspace import Workspace
 
@@ -107,3 +107,19 @@ def stage(host: str, folder: Path, model: ScriptedModel) -> Stage:
                   "permission": "allow", "provider": {"scripted": provider}}  # fmt: skip
         (work / "opencode.json").write_text(json.dumps(config))
     return Stage(host, home, work, library, environment, model)
+
+
+class TwoLanes:
+    """A script for the main conversation and one for a subagent, told apart by a word in the subagent's task."""
+
+    def __init__(
+        self, word: str, main: list[list[dict[str, Any]]], other: list[list[dict[str, Any]]]
+    ) -> None:
+        self.word, self.main, self.other = word, Script(main), Script(other)
+        self.turns: list[Any] = []
+        self.next = 0
+
+    def turn(self, body: dict[str, Any]) -> Any:
+        first = json.dumps((body.get("messages") or [{}])[0])
+        assert conversation_text(body)
+        return (self.other if self.word in first else self.main).turn(body)

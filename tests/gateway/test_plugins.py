@@ -18,7 +18,7 @@ from host_runs import _QUIET, binary
 from hypothesis import given
 from hypothesis import strategies as st
 from scripted_model import ScriptedModel, tool_results
-from stages import PROMPT, ROOT, SECRET, Stage, handle, stage
+from stages import PROMPT, ROOT, SECRET, Stage, TwoLanes, handle, stage
 from talks import FACTS, Talk
 
 from pensieve_mcp.budget import PluginSight
@@ -408,6 +408,63 @@ def test_after_a_compaction_the_hook_gives_the_handoff_back(
         assert words in after
     told = tool_results(json.loads(sent[-1]))[-1]["text"]
     assert re.search(r"\b0 of 32,000 tokens in mind", told), told  # what was compacted is no longer in mind
+
+
+@pytest.mark.host
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@needs("claude")
+def test_a_reading_subagent_leaves_notes_and_its_answer_and_no_text(tmp_path: Path) -> None:
+    """The plugin's `reader`: what it reads stays in its own window; the main conversation gets keys and a sentence."""
+    task = {"description": "read", "prompt": "SUBTASK: read light.md.", "subagent_type": "pensieve:reader",
+            "run_in_background": False}  # fmt: skip
+    note = {
+        "key": "oil",
+        "summary": "412 barrels",
+        "content": "412",
+        "evidence": [{"quote": "412 barrels of oil"}],
+    }
+    main: list[list[dict[str, Any]]] = [
+        [{"tool": "readNote", "args": {}}],  # the server is there now
+        [{"tool": "Agent", "args": task}],
+        [{"tool": "readNote", "args": {}}],
+        [{"text": "MAIN END"}],
+    ]
+    reader: list[list[dict[str, Any]]] = [
+        [{"tool": "readChunk", "args": {"chunk_id": "1"}}],
+        [{"tool": "note", "args": note}],
+        [{"tool": "deleteContext", "args": {"msg_id": handle(0, "m")}}],
+        [{"text": "Noted under oil: how many barrels."}],
+    ]
+    with ScriptedModel([]) as model:
+        model.script = TwoLanes("SUBTASK", main, reader)  # type: ignore[assignment]
+        played = stage("claude", tmp_path, model)
+        runner = tmp_path / "bin" / "uvx"  # what it would fetch is this very package
+        runner.parent.mkdir()
+        paths = played.environment["PYTHONPATH"]
+        runner.write_text(
+            f"#!/bin/sh\nshift 3\nPYTHONPATH='{paths}' exec '{sys.executable}' -m pensieve_mcp.server \"$@\"\n"
+        )
+        runner.chmod(0o755)
+        played.environment["PATH"] = f"{runner.parent}{os.pathsep}{played.environment['PATH']}"
+        (played.work / "big.txt").unlink()
+        shutil.copy(played.library / "light.md", played.work / "light.md")
+        (played.work / "pyproject.toml").write_text("[project]\n")
+        for words in (["marketplace", "add", str(ROOT / "manifests" / "claude-code")],
+                      ["install", "pensieve@pensieve-statelm"]):  # fmt: skip
+            run_without_gateway(played, [str(binary("claude")), "plugin", *words], {})
+        allowed = ["--allowedTools", "mcp__plugin_pensieve_pensieve", "Agent"]
+        run_without_gateway(played, [str(binary("claude")), "-p", PROMPT, *allowed], {})
+        sent = played.sent()
+    inside = [body for body in sent if "SUBTASK" in json.dumps(json.loads(body)["messages"][0])]
+    outside = [body for body in sent if body not in inside]
+
+    assert "You read for somebody else" in inside[0] and any(SECRET in body for body in inside)
+    assert "tokens freed" in inside[-1]
+    assert not any(SECRET in body for body in outside)
+    results = tool_results(json.loads(outside[-1]))
+    assert "Noted under oil" in results[-2]["text"]
+    assert "oil" in results[-1]["text"] and "412 barrels" in results[-1]["text"]
 
 
 # -- the hook by itself ----------------------------------------------------------------------------------------------

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from host_runs import binary
-from scripted_model import Script, ScriptedModel, conversation_text, tool_results
-from stages import HOST_SECRET, PROMPT, SECRET, Stage, handle, stage
+from scripted_model import ScriptedModel, tool_results
+from stages import HOST_SECRET, PROMPT, SECRET, Stage, TwoLanes, handle, stage
 
 pytestmark = [pytest.mark.host, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -97,22 +97,6 @@ def test_the_whole_cycle_with_resume_and_restart(host: str, played: Stage) -> No
     assert SECRET in last and HOST_SECRET in last
     assert played.model.done()
     assert played.configured() == configured
-
-
-class TwoLanes:
-    """A script for the main conversation and one for a subagent, told apart by a word in the subagent's task."""
-
-    def __init__(
-        self, word: str, main: list[list[dict[str, Any]]], other: list[list[dict[str, Any]]]
-    ) -> None:
-        self.word, self.main, self.other = word, Script(main), Script(other)
-        self.turns: list[Any] = []
-        self.next = 0
-
-    def turn(self, body: dict[str, Any]) -> Any:
-        first = json.dumps((body.get("messages") or [{}])[0])
-        assert conversation_text(body)
-        return (self.other if self.word in first else self.main).turn(body)
 
 
 @pytest.mark.skipif(binary("claude") is None, reason="claude is not installed")
