@@ -16,6 +16,12 @@ if TYPE_CHECKING:
     from pensieve_mcp.statelm.backends import Backend
 
 LIBRARY_PARAGRAPHS = 1_200
+SELF_STEP, SELF_SEED, SELF_TEMPERATURE, SELF_RATE = (
+    1_000,
+    11,
+    0.7,
+    2e-4,
+)  # of the shipped adapter's self-training
 EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
 FOLDER = click.Path(file_okay=False, path_type=Path)
 TEXT = click.option(
@@ -164,7 +170,15 @@ def grpo(
 
 @click.command()
 @click.option("--tasks", type=click.IntRange(1), default=4_400, show_default=True)
-@click.option("--steps", type=click.IntRange(1), default=1_600, show_default=True)
+@click.option(
+    "--steps", type=click.IntRange(1), default=1_600, show_default=True, help="Over which the rate falls."
+)
+@click.option(
+    "--until", type=click.IntRange(1), default=1_400, show_default=True, help="Step of them to stop at."
+)
+@click.option(
+    "--self-tasks", type=click.IntRange(0), default=180, show_default=True, help="Played by the model itself."
+)
 @click.option("--seed", type=int, default=7, show_default=True)
 @click.option(
     "--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes that make data."
@@ -174,23 +188,24 @@ def grpo(
 @TEXT
 @command_options
 def full(
-    shell: Shell, tasks: int, steps: int, seed: int, workers: int, out: Path, base: Path | None,
-    text_folder: Path | None,
+    shell: Shell, tasks: int, steps: int, until: int, self_tasks: int, seed: int, workers: int, out: Path,
+    base: Path | None, text_folder: Path | None,
 ) -> None:  # fmt: skip
-    """All that made the shipped adapter: data, training, merging. Run again to go on where it stopped.
+    """All that made the shipped adapter: data, training, self-training, merging. Run again to go on where it stopped.
 
-    Defaults are those of the model card. `train eval --model OUT/merged.gguf` measures it.
+    Defaults are those of the model card. `train eval --model OUT/merged.gguf` measures it. Needs [train] and [local].
     """
     from pensieve_mcp.statelm.gguf import merge
     from pensieve_mcp.statelm.training import pipeline
+    from pensieve_mcp.statelm.training import selfplay as playing
 
     learning = needing_torch("sft")
-    source = base_of(shell, base)
+    source, text = base_of(shell, base), text_of(text_folder, "train")
     made = pipeline.teach(
         out / "data",
         tasks,
         seed,
-        text_of(text_folder, "train"),
+        text,
         paragraphs=LIBRARY_PARAGRAPHS,
         workers=workers,
         told=lambda done, total: say(f"{done} of {total} sets of documents"),
@@ -201,7 +216,30 @@ def full(
         if line["step"] % 10 == 0:
             say(f"step {line['step']:.0f}: loss {line['loss']:.4f}, {line['cpu_seconds']:.0f} CPU-s")
 
+    first = out / "first"
     recipe = learning.Recipe(seed=seed, steps=steps)
-    last = learning.train(source, made.samples, out, recipe, progress=progress)
+    last = learning.train(source, made.samples, first, recipe, until=until, progress=progress)
+    if self_tasks:
+        player = first / f"adapter-{min(until, SELF_STEP):05d}.gguf"
+        merge(source, out / "player.gguf", player if player.exists() else last)
+        backend = opened(out / "player.gguf", SELF_TEMPERATURE, SELF_SEED)
+        own = playing.play(
+            backend,
+            out / "self",
+            tasks=self_tasks,
+            seed=SELF_SEED,
+            text=text,
+            paragraphs=LIBRARY_PARAGRAPHS,
+            told=lambda part, share, count: say(f"part {part}: {share:.2f} right, {count} samples"),
+        )
+        backend.close()
+        whole = playing.mixed(own, made.samples, SELF_SEED)
+        again = learning.Recipe(
+            seed=SELF_SEED,
+            steps=max(1, len(whole) // recipe.batch),
+            learning_rate=SELF_RATE,
+            warm_up_steps=5,
+        )
+        last = learning.train(source, whole, out / "second", again, start_from=last, progress=progress)
     merge(source, out / "merged.gguf", last)
     put(f"{out / 'merged.gguf'}")

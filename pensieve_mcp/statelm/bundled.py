@@ -121,6 +121,12 @@ def install(
             hint="Use --backend openai or extractive, or train one: pensieve train sft.",
             slug="no_adapter",
         )
+    if (wanted := card().get("adapter_sha256")) and sha256_of(ADAPTER) != wanted:
+        raise BackendError(
+            f"The adapter in this copy is damaged (sha256 {sha256_of(ADAPTER)[:12]}…, wanted {str(wanted)[:12]}…).",
+            hint="Install pensieve-statelm again.",
+            slug="damaged_adapter",
+        )
     folder = folder_of(home)
     folder.mkdir(parents=True, exist_ok=True)
     base = folder / BASE_NAME

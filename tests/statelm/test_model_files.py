@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import zipfile
@@ -126,6 +127,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     base = tiny.base(folder / bundled.BASE_NAME)
     monkeypatch.setattr(bundled, "BASE_SHA256", bundled.sha256_of(base))
     monkeypatch.setattr(bundled, "ADAPTER", tiny.adapter(tmp_path / "our-adapter.gguf"))
+    monkeypatch.setattr(bundled, "CARD", tmp_path / "card.json")
     monkeypatch.setattr(bundled, "installed_base", lambda: None)
     return folder.parent
 
@@ -195,6 +197,29 @@ def test_a_base_with_another_digest_is_refused(package: Path, tmp_path: Path) ->
 
     assert error.value.slug == "wrong_base"
     assert bundled.status(tmp_path / "home").merged is None
+
+
+def test_an_adapter_with_another_digest_than_its_card_says_is_refused(package: Path, tmp_path: Path) -> None:
+    bundled.CARD.write_text(
+        json.dumps({"adapter_sha256": bundled.sha256_of(bundled.ADAPTER)}), encoding="utf-8"
+    )
+    assert bundled.install(tmp_path / "home", source=package).exists()
+
+    bundled.ADAPTER.write_bytes(bundled.ADAPTER.read_bytes()[:-1] + b"x")
+    with pytest.raises(BackendError) as error:
+        bundled.install(tmp_path / "home", source=package)
+    assert error.value.slug == "damaged_adapter"
+
+
+def test_what_is_shipped_is_what_the_card_says_and_small() -> None:
+    if not bundled.ADAPTER.exists():
+        pytest.skip("no adapter is in this copy")
+    card = json.loads(bundled.CARD.read_text(encoding="utf-8"))
+
+    assert bundled.sha256_of(bundled.ADAPTER) == card["adapter_sha256"]
+    assert card["base_sha256"] == bundled.BASE_SHA256
+    assert bundled.ADAPTER.stat().st_size <= 12_000_000
+    assert set(card["results"]["exact"]) >= {"single", "hop", "list", "none", "all"}
 
 
 def test_a_wheel_that_is_no_wheel_is_told(package: Path, tmp_path: Path) -> None:

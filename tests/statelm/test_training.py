@@ -290,6 +290,10 @@ def test_a_run_is_resumed_and_comes_out_as_if_it_had_not_been_stopped(tmp_path: 
     sft.train(base, samples, tmp_path / "parts", recipe, stop=lambda: next(stops))
     resumed = sft.train(base, samples, tmp_path / "parts", recipe)
 
+    early = sft.train(base, samples, tmp_path / "early", recipe, until=5)
+    assert sft.train(base, samples, tmp_path / "early", recipe, until=5) == early
+    assert (tmp_path / "early" / "adapter-00005.gguf").read_bytes() == early.read_bytes()
+    assert len((tmp_path / "early" / sft.LOG_FILE).read_text("utf-8").splitlines()) == 5
     assert lines[-1]["loss"] < lines[0]["loss"] - 1
     one, two = Gguf.open(whole), Gguf.open(resumed)
     assert len(one.tensors) == 2 * 7

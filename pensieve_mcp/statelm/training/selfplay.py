@@ -16,7 +16,7 @@ from pensieve_mcp.statelm.training.rollouts import RIGHT, Rollout, libraries, ro
 from pensieve_mcp.statelm.training.samples import Sample, Step, cut, load, save
 
 OWN_SHARE = 0.34  # of the choices that were right anyway are kept: it knows them
-TASKS_A_LIBRARY = 50
+TASKS_A_LIBRARY = 30
 MIX = {
     "single": 0.12, "hop": 0.24, "list": 0.14, "chat": 0.06, "latest": 0.08, "none": 0.28, "misleading": 0.04,
     "module": 0.04,
@@ -50,7 +50,13 @@ def play(
         return out / f"part-{part:04d}.jsonl"
 
     for part, workspace, placed in libraries(
-        tasks, seed, text, a_library=a_library, paragraphs=paragraphs, mix=MIX, skip=lambda part: file(part).exists()
+        tasks,
+        seed,
+        text,
+        a_library=a_library,
+        paragraphs=paragraphs,
+        mix=MIX,
+        skip=lambda part: file(part).exists(),
     ):
         dice = random.Random(f"{seed}/{part}")
         played = [rollout(workspace, task, backend) for task in placed]

@@ -71,12 +71,14 @@ def train(
     recipe: Recipe,
     *,
     start_from: Path | None = None,
+    until: int | None = None,
     progress: Callable[[dict[str, float]], None] = lambda line: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Path:
     """Train in folder `out`, going on where an earlier run of the same recipe stopped. Answers the last adapter.
 
-    `start_from` is an adapter to begin with. `stop` is asked after each step; a checkpoint is written then.
+    `start_from` is an adapter to begin with. `until` is a step to end at before the rate has fallen. `stop` is
+    asked after each step; a checkpoint is written then.
     """
     torch.set_num_threads(recipe.threads)
     torch.manual_seed(recipe.seed)
@@ -96,8 +98,9 @@ def train(
     clock, tokens = time.process_time(), 0
     batches = order(usable, recipe)
     last = out / "adapter.gguf"
+    end = min(until or recipe.steps, recipe.steps)
     with (out / LOG_FILE).open("a", encoding="utf-8") as log:
-        for step in range(begun, recipe.steps):
+        for step in range(begun, end):
             for group in optimiser.param_groups:
                 group["lr"] = rate(step, recipe)
             total, weight = network.loss(batches[step])
@@ -116,7 +119,7 @@ def train(
             log.write(json.dumps(line) + "\n")
             log.flush()
             progress(line)
-            ends = step + 1 == recipe.steps or stop()
+            ends = step + 1 == end or stop()
             if ends or (step + 1) % recipe.checkpoint_steps == 0:
                 network.save_adapter(out / f"adapter-{step + 1:05d}.gguf")
                 network.save_adapter(last)
