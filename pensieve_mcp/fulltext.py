@@ -215,120 +215,101 @@ class Ranked:
         return replace(self, scores=scores, total=self.total - len(self.scores) + len(scores))
 
 
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """The rows of an FTS5 table that a search looks at: `source` and `where` with `values` say which; `bare` is the
+    same without the full text, up to the name of the row's id. `weights` are those of the columns."""
+
+    table: str
+    weights: tuple[float, ...]
+    source: str
+    where: str
+    values: tuple[Any, ...]
+    bare: str
+
+    def count(self, db: Database, expression: str) -> int:
+        sql = f"SELECT count(*) {self.source} WHERE {self.where} AND {self.table} MATCH ?"
+        return int(db.conn.execute(sql, (*self.values, expression)).fetchone()[0])
+
+    def scores(self, db: Database, expression: str, limit: int) -> dict[int, float]:
+        """BM25 of the best rows, higher is better."""
+        if not expression:
+            return {}
+        rows = db.conn.execute(
+            f"SELECT {self.table}.rowid, bm25({self.table}, {', '.join(map(str, self.weights))}) {self.source} "
+            f"WHERE {self.where} AND {self.table} MATCH ? ORDER BY 2, {self.table}.rowid DESC LIMIT ?",
+            (*self.values, expression, limit),
+        )
+        return {int(row[0]): -float(row[1]) for row in rows}
+
+    def known(self, db: Database, rows: Sequence[int]) -> set[int]:
+        """Those of these rows that are looked at."""
+        if not rows:
+            return set()
+        name = self.bare.rsplit(" ", 1)[1]
+        sql = f"SELECT {name} {self.bare} IN (SELECT value FROM json_each(?))"
+        return {int(row[0]) for row in db.conn.execute(sql, (*self.values, json.dumps(list(rows))))}
+
+    def bound(self, db: Database, query: str) -> float:
+        """The most BM25 that a row could reach for this question."""
+        size = int(db.conn.execute(f"SELECT count(*) FROM {self.table}_docsize").fetchone()[0])
+        terms = dict.fromkeys(word for term in _terms(query) for word in term)
+        words = [word for word in terms if word not in STOP_WORDS] or list(terms)
+        ideal = 0.0
+        for word in words[:COUNTED_WORDS]:
+            sql = f"SELECT count(*) FROM {self.table} WHERE {self.table} MATCH ?"
+            holding = int(db.conn.execute(sql, (_quote([word]),)).fetchone()[0])
+            ideal += max(1e-6, math.log((size - holding + 0.5) / (holding + 0.5)))
+        return max(BM25_CEILING * ideal, 1e-6)
+
+
 def rank(
     db: Database,
     query: str,
-    *,
-    table: str,
-    weights: Sequence[float],
-    source: str,
-    where: str,
-    values: Sequence[Any],
-    bare: str,
+    searched: Searched,
     limit: int,
+    *,
     near: Nearness | None = None,
     words: bool = True,
+    strict: bool = True,
 ) -> Ranked:
-    """Rows of an FTS5 table for a question: all words first, then any, then beginnings; with `near` by meaning too.
+    """Rows for a question: all its words first (unless not `strict`), then any, then beginnings; with `near` by meaning
+    too, without `words` by meaning alone.
 
-    `source` and `where` (with `values`) say which rows are looked at; `bare` is the same without the full text, up to
-    the name of the row's id. BM25 is divided by the most it could be and the cosine added, each with its weight, so a
-    weak keyword match gives way by itself. Never raises for what the query says.
+    BM25 is divided by the most it could be and the cosine added, each with its weight, so a weak keyword match gives
+    way by itself. Never raises for what the query says.
     """
-    found, total, lexical = (
-        _by_words(db, query, table, weights, source, where, values, limit, near) if words else ("all", 0, {})
-    )
+    found: Found = "all"
+    total, lexical = 0, dict[int, float]()
+    for found, expression in match_expressions(query) if words else ():
+        if (strict or found != "all") and (total := searched.count(db, expression)):
+            lexical = searched.scores(db, expression, limit)
+            break
     if near is None:
-        return Ranked(lexical, total, found)
+        return Ranked(lexical, total, found if total else "all")
     close = {row: cosine for row, cosine in near.best(limit).items() if cosine >= NEAR_COSINE}
-    known = _known(db, bare, values, [row for row in close if row not in lexical])
+    known = searched.known(db, [row for row in close if row not in lexical])
     cosines = {row: cosine for row, cosine in close.items() if row in lexical or row in known}
     cosines |= near.of([row for row in lexical if row not in cosines])
     if not words:
         return Ranked(cosines, len(cosines), "any")
-    bound = _bound(db, query, table)
     # What means alike is scored by those of its words that are asked for, too.
-    partly = (
-        _scores(db, _any(query), table, weights, source, where, values, limit)
-        if known and not lexical.keys() >= known
-        else {}
-    )
-    share = (1.0 - (ALL_WORDS_WEIGHT if total and found == "all" else WORDS_WEIGHT)) * near.weight
+    partly = searched.scores(db, _any(query), limit) if known else {}
+    bound = searched.bound(db, query)
     asked = {
         row: min(1.0, max(lexical.get(row, 0.0), partly.get(row, 0.0)) / bound)
         for row in {*lexical, *cosines}
     }
+    share = (1.0 - (ALL_WORDS_WEIGHT if total and found == "all" else WORDS_WEIGHT)) * near.weight
     scores = {row: (1.0 - share) * word + share * cosines.get(row, 0.0) for row, word in asked.items()}
     best = sorted(scores, key=lambda row: (-scores[row], row))[:limit]
     return Ranked(
         {row: scores[row] for row in best},
-        total + len(known - lexical.keys()),
+        total + len(known),
         found if total else "any",
         {row: asked[row] for row in best},
     )
 
 
-def _by_words(
-    db: Database,
-    query: str,
-    table: str,
-    weights: Sequence[float],
-    source: str,
-    where: str,
-    values: Sequence[Any],
-    limit: int,
-    near: Nearness | None,
-) -> tuple[Found, int, dict[int, float]]:
-    for found, expression in match_expressions(query):
-        sql = f"SELECT count(*) {source} WHERE {where} AND {table} MATCH ?"
-        total = int(db.conn.execute(sql, (*values, expression)).fetchone()[0])
-        if total:
-            return found, total, _scores(db, expression, table, weights, source, where, values, limit)
-    return "all", 0, {}
-
-
-def _scores(
-    db: Database,
-    expression: str,
-    table: str,
-    weights: Sequence[float],
-    source: str,
-    where: str,
-    values: Sequence[Any],
-    limit: int,
-) -> dict[int, float]:
-    if not expression:
-        return {}
-    columns = ", ".join(map(str, weights))
-    rows = db.conn.execute(
-        f"SELECT {table}.rowid, bm25({table}, {columns}) {source} WHERE {where} AND {table} MATCH ? "
-        f"ORDER BY 2, {table}.rowid DESC LIMIT ?",
-        (*values, expression, limit),
-    )
-    return {int(row[0]): -float(row[1]) for row in rows}
-
-
 def _any(query: str) -> str:
     return next((expression for found, expression in match_expressions(query) if found != "all"), "")
-
-
-def _known(db: Database, bare: str, values: Sequence[Any], rows: Sequence[int]) -> set[int]:
-    """Those of these rows that are looked at."""
-    if not rows:
-        return set()
-    name = bare.rsplit(" ", 1)[1]
-    sql = f"SELECT {name} {bare} IN (SELECT value FROM json_each(?))"
-    return {int(row[0]) for row in db.conn.execute(sql, (*values, json.dumps(list(rows))))}
-
-
-def _bound(db: Database, query: str, table: str) -> float:
-    """The most BM25 that a row could reach."""
-    size = int(db.conn.execute(f"SELECT count(*) FROM {table}_docsize").fetchone()[0])
-    terms = dict.fromkeys(word for term in _terms(query) for word in term)
-    words = [word for word in terms if word not in STOP_WORDS] or list(terms)
-    ideal = 0.0
-    for word in words[:COUNTED_WORDS]:
-        sql = f"SELECT count(*) FROM {table} WHERE {table} MATCH ?"
-        holding = int(db.conn.execute(sql, (_quote([word]),)).fetchone()[0])
-        ideal += max(1e-6, math.log((size - holding + 0.5) / (holding + 0.5)))
-    return max(BM25_CEILING * ideal, 1e-6)

@@ -91,6 +91,19 @@ class Settings:
         "Whether a model may delete notes: allowed, or ask, which marks them until a person runs pensieve note delete.",
         choices=("allowed", "ask"),
     )
+    consolidate_idle_seconds: int = _setting(
+        600,
+        "The HTTP server consolidates notes after so long without a call, where something is new; 0: never.",
+        minimum=0,
+    )
+    consolidate_backend: str = _setting(
+        "",
+        "Model that words notes about one quote as one while the HTTP server is idle; empty: rules alone. Keys come "
+        "from the environment.",
+        choices=("", "openai", "anthropic", "local", "scripted"),
+    )
+    consolidate_model: str = _setting("", "Model of that backend: its name at the endpoint, or a GGUF file.")
+    consolidate_url: str = _setting("", "Address of the endpoint of that backend.")
     call_seconds: int = _setting(
         25, "Longest time one call may take before it answers with an error.", minimum=2
     )

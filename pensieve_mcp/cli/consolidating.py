@@ -1,4 +1,4 @@
-"""consolidate: notes of many conversations made one notebook, by rule."""
+"""consolidate: notes of many conversations made one notebook, by rule, and where one is named with a model's words."""
 
 from __future__ import annotations
 
@@ -12,14 +12,37 @@ from pensieve_mcp.cli.shell import Shell, command_options, json_option
 
 @click.command()
 @click.option("--dry-run", is_flag=True, help="Only tell what would be done.")
+@click.option(
+    "--backend",
+    type=click.Choice(["openai", "anthropic", "local", "scripted"]),
+    help="Let a model word notes about one quote as one; its text is checked. Default: by rule alone.",
+)
+@click.option("--model", metavar="NAME", default="", help="Model of the endpoint, a GGUF file, or a script.")
+@click.option(
+    "--url", metavar="URL", default="", help="Address of an OpenAI-compatible endpoint, or of Anthropic's."
+)
 @json_option
 @command_options
-def consolidate(shell: Shell, dry_run: bool, as_json: bool) -> None:
-    """Merge notes that say the same, mark those that contradict better ones, keep what conversations came to."""
+def consolidate(
+    shell: Shell, dry_run: bool, backend: str | None, model: str, url: str, as_json: bool
+) -> None:
+    """Merge notes that say the same, mark those that contradict others, keep what conversations came to."""
     from pensieve_mcp.consolidation import consolidate as run
 
-    with shell.open() as workspace:
-        done = run(workspace, dry_run=dry_run)
+    editor = None
+    if backend is not None:
+        from pensieve_mcp.settings import data_folder
+        from pensieve_mcp.statelm.rewording import rewriter
+
+        editor = rewriter(
+            shell.environment, home=data_folder(shell.environment), backend=backend, model=model, url=url
+        )
+    try:
+        with shell.open() as workspace:
+            done = run(workspace, dry_run=dry_run, reword=editor)
+    finally:
+        if editor is not None:
+            editor.close()
     if as_json:
         data = dataclasses.asdict(done)
         for one in data["made"]:
@@ -38,3 +61,5 @@ def consolidate(shell: Shell, dry_run: bool, as_json: bool) -> None:
     say(
         f"{len(done.made):,} changes {words}; {done.candidates:,} new results of {done.conversations:,} conversations."
     )
+    if done.reworded or done.refused:
+        say(f"Of the model's texts {done.reworded:,} were taken, {done.refused:,} did not say the same.")

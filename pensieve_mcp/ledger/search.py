@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pensieve_mcp.errors import StorageError
-from pensieve_mcp.fulltext import Found, Nearness, Shadow, rank, shadow, snippet
+from pensieve_mcp.fulltext import Found, Nearness, Searched, Shadow, rank, shadow, snippet
 from pensieve_mcp.ledger.blobs import Blobs
 from pensieve_mcp.ledger.events import Message
 from pensieve_mcp.ledger.schema import MESSAGE_COLUMNS, message_from
@@ -75,19 +75,15 @@ def search(
     where = "(? IS NULL OR m.episode_id = ?) AND (? IS NULL OR m.role = ?) AND (? IS NULL OR m.tool = ?)"
     role, tool = _plain(role), _plain(tool)
     with connections.reading() as db:
-        ranked = rank(
-            db,
-            query,
+        searched = Searched(
             table="messages_text",
             weights=COLUMN_WEIGHTS,
             source="FROM messages_text JOIN messages m ON m.number = messages_text.rowid",
             where=where,
             values=(episode_id, episode_id, role, role, tool, tool),
             bare=f"FROM messages m WHERE {where} AND m.shadow > 0 AND m.number",
-            limit=min(max(0, limit), MAX_LIMIT),
-            near=near,
-            words=words,
         )
+        ranked = rank(db, query, searched, min(max(0, limit), MAX_LIMIT), near=near, words=words)
         rows = {
             int(row[0]): row
             for row in db.conn.execute(

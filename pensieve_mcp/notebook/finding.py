@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from pensieve_mcp.fulltext import Nearness, Ranked, rank, snippet
+from pensieve_mcp.fulltext import Nearness, Ranked, Searched, rank, snippet
 from pensieve_mcp.notebook.filtering import condition_of
 from pensieve_mcp.notebook.schema import IN_FORCE, LINE_COLUMNS, line_from
 from pensieve_mcp.notebook.types import Neighbour, NoteAnswer, NoteFilter, NoteHit
@@ -47,23 +47,20 @@ def search(
     only: NoteFilter | None = None,
     near: Nearness | None = None,
     words: bool = True,
+    strict: bool = True,
 ) -> NoteAnswer:
     """Notes whose key, summary, content or quotes match, or that mean alike, best first. Any string is answered."""
     more, values = condition_of(only)
     with connections.reading() as db:
-        ranked = rank(
-            db,
-            query,
+        searched = Searched(
             table="notes_text",
             weights=COLUMN_WEIGHTS,
             source=f"{IN_FORCE} JOIN notes_text ON notes_text.rowid = n.id",
             where=f"n.deleted = 0{more}",
-            values=values,
+            values=tuple(values),
             bare=f"{IN_FORCE} WHERE n.deleted = 0{more} AND n.id",
-            limit=limit * RERANKED,
-            near=near,
-            words=words,
         )
+        ranked = rank(db, query, searched, limit * RERANKED, near=near, words=words, strict=strict)
         rows = _lines(db, ranked)
         ranked = ranked.looked_twice(near, lambda row: _told(rows.get(row)))
         linked = _linked_to(db, [row[0] for row in rows.values()]) if len(rows) > 1 else {}
@@ -117,9 +114,9 @@ def texts(db: Database, keys: Sequence[str]) -> list[tuple[int, str, str | None]
 def _linked_to(db: Database, keys: Sequence[str]) -> dict[str, int]:
     """How many notes link to each of these keys."""
     rows = db.conn.execute(
-        "SELECT j.value, count(DISTINCT o.id) FROM json_each(?) k JOIN notes o ON o.deleted = 0 "
-        "JOIN note_revisions r ON r.note_id = o.id AND r.revision = o.revision AND r.links <> '[]' "
-        "JOIN json_each(r.links) j ON j.value = k.value GROUP BY 1",
+        "SELECT j.value, count(DISTINCT o.id) FROM note_revisions r "
+        "JOIN notes o ON o.id = r.note_id AND o.revision = r.revision AND o.deleted = 0 JOIN json_each(r.links) j "
+        "WHERE r.links <> '[]' AND j.value IN (SELECT value FROM json_each(?)) GROUP BY 1",
         (json.dumps(list(keys)),),
     )
     return {str(row[0]): int(row[1]) for row in rows}

@@ -138,6 +138,17 @@ BASIN = Basin(
             );
             """,
         ),
+        Migration(
+            "conflicts",
+            "Two notes that seem to disagree are shown to a reader once, not again after he has looked.",
+            """
+            CREATE TABLE told_conflicts (
+                pair TEXT PRIMARY KEY,            -- digest of both notes as they were
+                at REAL NOT NULL
+            );
+            CREATE INDEX note_revisions_linked ON note_revisions (note_id, revision) WHERE links <> '[]';
+            """,
+        ),
     ),
 )
 

@@ -542,6 +542,11 @@ class Notebook:
             )
             return [(row[0], row[1], row[2]) for row in rows]
 
+    def told_conflicts(self) -> frozenset[str]:
+        """Pairs of notes that a reader was told of, by `Conflict.pair`."""
+        with self._connections.reading() as db:
+            return frozenset(row[0] for row in db.conn.execute("SELECT pair FROM told_conflicts"))
+
     def forget_candidates(self, hides: Callable[[str], bool]) -> None:
         """Remove what is kept of conversations that tells what `hides` names; a later merger looks again."""
         with self._connections.writing() as db:
@@ -565,7 +570,9 @@ class Notebook:
         with self._connections.alone() as db:
             shrink(db)
 
-    def take_lease(self, owner: str | None = None, *, stale_seconds: float = 60.0) -> MergerLease | None:
+    def take_lease(
+        self, owner: str | None = None, *, stale_seconds: float | None = None
+    ) -> MergerLease | None:
         """The right to consolidate, or None while another living process has it."""
         return MergerLease.take(self._connections, owner=owner, stale_seconds=stale_seconds)
 
@@ -585,13 +592,17 @@ class Notebook:
         made: list[Proposal] = []
         with self._connections.writing() as db:
             lease.check(db)
-            for proposal in proposals:
-                fits = all(
-                    _live_revision(current_of(db, key)) == revision for key, revision in proposal.expected
-                )
-                if fits:
-                    self._make(db, proposal, author)
-                    made.append(proposal)
+            fitting = [
+                proposal
+                for proposal in proposals
+                if all(_live_revision(current_of(db, key)) == revision for key, revision in proposal.expected)
+            ]
+            for proposal in fitting:
+                self._make(db, proposal, author)
+                made.append(proposal)
+                if proposal.pair:
+                    told = (proposal.pair, self._clock())
+                    db.conn.execute("INSERT OR IGNORE INTO told_conflicts VALUES (?, ?)", told)
             db.conn.executemany(
                 "UPDATE candidates SET published = ?1 WHERE published = 0 AND source = ?2 AND at <= "
                 "(SELECT at FROM candidates WHERE source = ?2 AND version = ?3)",
@@ -745,10 +756,18 @@ class Notebook:
         only: NoteFilter | None = None,
         near: Nearness | None = None,
         words: bool = True,
+        strict: bool = True,
     ) -> NoteAnswer:
-        """See `finding.search`: by words, with `near` by meaning as well, without `words` by meaning alone."""
+        """See `finding.search`: by words, with `near` by meaning as well, without `words` by meaning alone; unless
+        `strict`, any word of the query is enough."""
         return finding.search(
-            self._connections, query, min(max(0, limit), MAX_LIMIT), only=only, near=near, words=words
+            self._connections,
+            query,
+            min(max(0, limit), MAX_LIMIT),
+            only=only,
+            near=near,
+            words=words,
+            strict=strict,
         )
 
     def neighbours(self, key: str, limit: int = finding.NEIGHBOURS) -> tuple[Neighbour, ...]:

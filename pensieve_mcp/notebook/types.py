@@ -208,7 +208,8 @@ class Proposal:
     """One change that a consolidation would make. `expected` are the revisions it was thought up on (0: no such note):
     when one of them is another by now, the proposal is left out.
 
-    `merge` takes `keys` into `key`, `mark` sets its status, `write` is a note of its own.
+    `merge` takes `keys` into `key`, `mark` sets its status, `write` is a note of its own. `pair` names two notes that
+    disagree, which is told once.
     """
 
     what: Literal["merge", "mark", "write"]
@@ -221,6 +222,7 @@ class Proposal:
     links: tuple[str, ...] = ()
     status: Status = "active"
     reason: str = ""
+    pair: str = ""
 
 
 @dataclass(frozen=True, slots=True)

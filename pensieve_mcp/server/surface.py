@@ -24,6 +24,7 @@ from pensieve_mcp.budget import PLUGIN_ARGUMENT, PluginSight
 from pensieve_mcp.errors import Miscast, PensieveError
 from pensieve_mcp.server.answers import answer, output_schema, refusal
 from pensieve_mcp.server.episodes import HANDLE_ARGUMENT, Episodes, Origin
+from pensieve_mcp.server.idling import Idling
 from pensieve_mcp.server.instructions import instructions
 from pensieve_mcp.server.opening import Opening
 from pensieve_mcp.server.options import version
@@ -139,6 +140,7 @@ class Surface:
         self._tools = {spell.name: self._tool(spell) for spell in self._book.values()}
         self._listed = anyio.Event()
         self._answering = 0
+        self.idling = Idling(opening, environment, busy=lambda: self._answering > 0)
         self.server = PensieveServer(opening, self)
 
     # -- life -----------------------------------------------------------------------------------------------------
@@ -151,6 +153,8 @@ class Surface:
         async with anyio.create_task_group() as group:
             group.start_soon(self.watch.run)
             group.start_soon(self._begin)
+            if self.explicit:
+                group.start_soon(self.idling.run)
             try:
                 yield {}
             finally:
@@ -205,10 +209,12 @@ class Surface:
 
     async def call_tool(self, ctx: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         self._answering += 1
+        self.idling.called()
         try:
             return await self._call(ctx, params)
         finally:
             self._answering -= 1
+            self.idling.called()
 
     async def _call(self, ctx: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         self._listed.set()

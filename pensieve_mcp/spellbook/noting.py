@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -123,7 +124,29 @@ def note(episode: Episode, args: NoteArgs) -> Outcome:
         valid_basis=basis,
         weigh=True,
     )
-    return _written(written, "Noted", new=written.revision == 1)
+    return _written(_compared(workspace, written), "Noted", new=written.revision == 1)
+
+
+NEAR_NOTES = 8  # compared with what is written
+
+
+def _compared(workspace: Workspace, written: Note) -> Note:
+    """With a word about notes under other keys that seem to say otherwise."""
+    from pensieve_mcp.notebook.conflicts import against, subjects
+
+    notebook = workspace.notebook
+    keys: dict[str, None] = {}
+    for subject in subjects(written):
+        # a word that says how much is none of the subject: any of the words may lead to the other note
+        found = notebook.search(subject, limit=NEAR_NOTES, strict=False)
+        keys.update(dict.fromkeys(hit.line.key for hit in found.hits))
+    others = [note for key in keys if (note := notebook.current(key)) is not None]
+    told = [
+        f"{conflict.other.key!r} says otherwise: “{one_line(conflict.otherwise, 160)}”. Look at both."
+        for conflict in against(written, others)
+        if conflict.other.status in ("active", "needs review") and not conflict.other.deleted
+    ]
+    return replace(written, warnings=(*written.warnings, *told))
 
 
 def _scope(workspace: Workspace, given: str | None) -> str:
@@ -185,6 +208,8 @@ def update_note(episode: Episode, args: UpdateArgs) -> Outcome:
         "delete": "Deleted",
         "merge": f"Merged {count(len(args.keys or ()), 'note')} into",
     }[args.mode]
+    if args.mode != "delete":
+        written = _compared(episode.workspace, written)
     return _written(written, words, status="deleted" if args.mode == "delete" else "success")
 
 
