@@ -169,6 +169,7 @@ def show(shell: Shell, key: str, revision: int | None, as_json: bool) -> None:
     "--kind", type=click.Choice(("user", "observed", "tool", "guess")), help="Who says so; you are the user."
 )
 @click.option("--valid", default="", metavar="UNTIL", help="A date, or a document whose change ends it.")
+@click.option("--observed", metavar="WHEN", help="When it was seen, where that is not now: 2026-03-05.")
 @click.option("--link", "links", metavar="KEY", multiple=True, help="A related note; repeat it for several.")
 @click.option("--append", is_flag=True, help="Add to the note instead of replacing it.")
 @click.option("--expect-revision", type=click.IntRange(min=0), help="Refuse if the note has changed since.")
@@ -184,6 +185,7 @@ def write(
     applies_to: str,
     kind: Literal["user", "observed", "tool", "guess"] | None,
     valid: str,
+    observed: str | None,
     links: tuple[str, ...],
     append: bool,
     expect_revision: int | None,
@@ -197,7 +199,9 @@ def write(
     if not content.strip():
         raise click.UsageError("The content is empty.")
     from pensieve_mcp.evidence import validity
+    from pensieve_mcp.spellbook.noting import observed_time
 
+    seen = observed_time(observed)
     with shell.open() as workspace:
         evidence = _evidence(workspace, quote, place)
         if append:
@@ -223,6 +227,7 @@ def write(
                 kind=kind or "",
                 valid=until,
                 valid_basis=basis,
+                observed=seen,
                 links=links,
                 weigh=True,
             )

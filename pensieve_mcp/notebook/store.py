@@ -160,10 +160,11 @@ class Notebook:
         *,
         evidence: Sequence[Evidence] = (),
         author: str = "",
+        spare: str = "",
     ) -> Note:
         """Change a note. `append` adds a line's end and the content, `overwrite` puts it in place, `delete`
         hides the note (a revision like any other, `restore` undoes it), `merge` takes `keys` into it and
-        deletes those. Evidence given is added.
+        deletes those; with `spare`, a reason, it marks them for review instead. Evidence given is added.
 
         Raises NoSuchNote with near names, Conflict that names both versions, Miscast, StorageError.
         """
@@ -197,7 +198,7 @@ class Notebook:
                 raise no_such(db, key, current)
             expect(db, key, current, expect_revision)
             if mode == "merge":
-                return self._merge(db, key, current, keys, new_content, new_summary, evidence, author)
+                return self._merge(db, key, current, keys, new_content, new_summary, evidence, author, spare)
             assert current is not None  # told above
             if mode == "delete":
                 gone = replace(current, deleted=True, author=author, warnings=())
@@ -229,6 +230,7 @@ class Notebook:
         new_summary: str | None,
         evidence: Sequence[Evidence],
         author: str,
+        spare: str = "",
     ) -> Note:
         wanted = [
             one for one in dict.fromkeys(checks.checked_key(k, self.limits) for k in keys) if one != key
@@ -278,7 +280,12 @@ class Notebook:
             )
         )
         for other in taken:
-            self._put(db, replace(other, deleted=True, author=author, links=(key,)), other, "delete")
+            if spare:
+                why = f"{spare}: it was merged into {key!r}"
+                kept = replace(other, status="needs review", reason=why, author=author)
+                self._put(db, kept, other, "status")
+            else:
+                self._put(db, replace(other, deleted=True, author=author, links=(key,)), other, "delete")
         return self._put(db, replace(note, warnings=tuple(told)), current, "merge")
 
     def restore(

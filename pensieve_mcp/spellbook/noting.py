@@ -19,7 +19,7 @@ from pensieve_mcp.spellbook.wording import as_text, bytes_of, count, cut_to_byte
 
 if TYPE_CHECKING:
     from pensieve_mcp.episode import Episode
-    from pensieve_mcp.notebook.types import Note, NoteLine
+    from pensieve_mcp.notebook.types import Evidence, Note, NoteLine
     from pensieve_mcp.workspace import Workspace
 
 MAX_EVIDENCE = 50
@@ -63,16 +63,17 @@ class EvidenceItem(BaseModel):
 
 
 class NoteArgs(Args):
-    key: str = Field(description="Short name.")
-    summary: str = Field(description="One line: what is in it.")
+    key: str
+    summary: str = Field(description="One line.")
     content: Text = Field(description="The facts.")
     evidence: list[Annotated[EvidenceItem, BeforeValidator(_as_evidence)]] | None = Field(
         None, description="chunk_id (c48, m12) or path, with an exact quote."
     )
     applies_to: str | None = Field(None, description="workspace, project or a path.")
-    links: list[str] | None = Field(None, description="Keys of related notes.")
+    links: list[str] | None = Field(None, description="Keys of notes.")
     kind: Literal["user", "observed", "tool", "guess"] | None = None
     valid: str | None = Field(None, description="Until a date, or a path that changes.")
+    observed_at: str | None = Field(None, description="ISO date.")
 
 
 class EvidenceLine(Result):
@@ -98,19 +99,10 @@ class NoteResult(Result):
 def note(episode: Episode, args: NoteArgs) -> Outcome:
     """Write what matters into the notebook, with quotes as evidence; they are looked up. Old notes become
     revisions."""
-    if args.evidence and len(args.evidence) > MAX_EVIDENCE:
-        raise Miscast(
-            f"{len(args.evidence)} pieces of evidence; at most {MAX_EVIDENCE}.",
-            hint="Split the note.",
-            slug="bad_argument",
-        )
     workspace = episode.workspace
     valid, basis = validity(workspace, args.valid or "")
-    evidence = look_up(
-        workspace,
-        [(e.chunk_id, e.path, e.quote) for e in args.evidence or ()],
-        default_chunks=episode.recent_chunks(),
-    )
+    observed = observed_time(args.observed_at)
+    evidence = _looked_up(episode, args.evidence)
     written = workspace.notebook.write(
         args.key,
         args.summary,
@@ -122,9 +114,25 @@ def note(episode: Episode, args: NoteArgs) -> Outcome:
         kind=args.kind or "",
         valid=valid,
         valid_basis=basis,
+        observed=observed,
         weigh=True,
     )
     return _written(_compared(workspace, written), "Noted", new=written.revision == 1)
+
+
+def _looked_up(episode: Episode, given: list[EvidenceItem] | None) -> tuple[Evidence, ...]:
+    """Raises Miscast for too many."""
+    if given and len(given) > MAX_EVIDENCE:
+        raise Miscast(
+            f"{len(given)} pieces of evidence; at most {MAX_EVIDENCE}.",
+            hint="Split the note.",
+            slug="bad_argument",
+        )
+    return look_up(
+        episode.workspace,
+        [(e.chunk_id, e.path, e.quote) for e in given or ()],
+        default_chunks=episode.recent_chunks(),
+    )
 
 
 NEAR_NOTES = 8  # compared with what is written
@@ -160,13 +168,21 @@ def _scope(workspace: Workspace, given: str | None) -> str:
         return text
 
 
+def _bare_items(schema: dict[str, Any]) -> None:
+    """`note` tells what an item is; saying it twice costs every window."""
+    schema["items"] = {"type": "object"}
+
+
 class UpdateArgs(Args):
     key: str
     mode: Literal["append", "overwrite", "delete", "merge"]
-    new_content: Text | None = Field(None, description="Optional for merge.")
+    new_content: Text | None = None
     new_summary: str | None = None
     keys: list[str] | None = Field(None, description="merge: the notes that go into key.")
     expect_revision: int | None = Field(None, description="Refuse if changed since.", ge=0)
+    evidence: list[Annotated[EvidenceItem, BeforeValidator(_as_evidence)]] | None = Field(
+        None, description="As in note.", json_schema_extra=_bare_items
+    )
 
 
 @spell("updateNote", UpdateArgs, NoteResult, stage="note", title="Change a note")
@@ -184,7 +200,8 @@ def update_note(episode: Episode, args: UpdateArgs) -> Outcome:
             hint='For example keys=["draft", "old"].',
             slug="missing_argument",
         )
-    if args.mode == "delete" and episode.settings.note_deletes == "ask":
+    asks = episode.settings.note_deletes == "ask"
+    if args.mode == "delete" and asks:
         asked = episode.workspace.notebook.set_status(
             args.key,
             "needs review",
@@ -200,7 +217,9 @@ def update_note(episode: Episode, args: UpdateArgs) -> Outcome:
         new_summary=args.new_summary,
         keys=tuple(args.keys or ()),
         expect_revision=args.expect_revision,
+        evidence=_looked_up(episode, args.evidence),
         author=episode.author,
+        spare=f"its deletion was proposed by {episode.author or 'a model'}" if asks else "",
     )
     words = {
         "append": "Appended to",
@@ -256,6 +275,22 @@ def _evidence(written: Note) -> list[EvidenceLine]:
         )
         for e in written.evidence
     ]
+
+
+def observed_time(given: str | None) -> float | None:
+    """A date or time as a writer gives it, in UTC where it does not say. Raises Miscast."""
+    text = (given or "").strip()
+    if not text:
+        return None
+    try:
+        told = datetime.fromisoformat(text)
+        return (told if told.tzinfo else told.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError) as wrong:
+        raise Miscast(
+            f"observed_at is {text[:60]!r}, which is no date.",
+            hint="Write 2026-03-05, or 2026-03-05T14:00:00+01:00.",
+            slug="bad_argument",
+        ) from wrong
 
 
 def _iso(seconds: float | None) -> str | None:
@@ -465,6 +500,8 @@ def _around(workspace: Workspace, found: Note) -> list[str]:
     facts = [f"kind {found.kind}"] if found.kind else []
     if found.applies_to not in ("", "workspace"):
         facts.append(f"applies to {found.applies_to}")
+    if found.observed is not None:
+        facts.append(f"observed {_iso(found.observed)}")
     if found.valid:
         facts.append(f"valid until {found.valid}{' changes' if found.valid_basis else ''}")
     if facts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -359,3 +360,58 @@ def test_times_are_told(desk: Desk) -> None:
 
     assert desk.piece("rent")["verified_at"].endswith("+00:00")
     assert desk.read("rent")["observed_at"].endswith("+00:00")
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("2026-03-05", "2026-03-05T00:00:00+00:00"),
+        ("2026-03-05T14:00:00+01:00", "2026-03-05T13:00:00+00:00"),
+        ("20260305", "2026-03-05T00:00:00+00:00"),
+    ],
+)
+def test_a_writer_may_say_when_it_was_seen(desk: Desk, given: str, told: str) -> None:
+    desk.note("rent", "c", AT_LEASE, observed_at=given)
+
+    assert desk.read("rent")["observed_at"] == told
+    assert "observed 2026-03-05" in desk.cast("readNote", key="rent").text.lower()
+    desk.cast("updateNote", key="rent", mode="append", new_content="more")
+    assert desk.read("rent")["observed_at"] == told, "adding to it does not make it newer"
+
+
+def test_a_time_that_is_none_is_refused_with_an_example(desk: Desk) -> None:
+    for given in ("yesterday", "2026-13-45", "9" * 400, "\x00"):
+        told = desk.cast("note", key="k", summary="s", content="c", observed_at=given)
+        assert told.slug == "bad_argument" and "2026-03-05" in told.text
+    assert desk.cast("note", key="k", summary="s", content="c", observed_at=" ").slug == ""
+
+
+def test_a_change_may_bring_its_evidence(desk: Desk) -> None:
+    desk.note("rent", "42")
+    assert desk.read("rent")["strength"] == "a guess"
+    for given in ([AT_LEASE], [RENT], json.dumps([AT_LEASE])):
+        told = desk.cast("updateNote", key="rent", mode="append", new_content="see", evidence=given)
+        assert not told.is_error and told.result["evidence"][-1]["state"] == "ok"
+    forged = desk.cast(
+        "updateNote", key="rent", mode="append", new_content="x", evidence=["It was never so."]
+    )
+    assert forged.result["evidence"][-1]["state"] == "unsupported" and "Not found" in forged.text
+    assert desk.read("rent")["strength"] == "a document"
+    many = desk.cast("updateNote", key="rent", mode="append", new_content="x", evidence=[RENT] * 51)
+    assert many.slug == "bad_argument"
+    wrong = desk.cast("updateNote", key="rent", mode="append", new_content="x", evidence=[{"quotation": "q"}])
+    assert wrong.is_error
+
+
+def test_where_a_person_is_asked_a_merge_deletes_nothing_either(open_desk: Callable[..., Desk]) -> None:
+    desk = open_desk(note_deletes="ask")
+    desk.note("a", "one")
+    desk.note("b", "two")
+    told = desk.cast("updateNote", key="both", mode="merge", keys=["a", "b"])
+
+    assert not told.is_error and "one" in desk.stored("both").content
+    for key in ("a", "b"):
+        assert not desk.stored(key).deleted and desk.stored(key).status == "needs review"
+        assert (
+            "merged into 'both'" in desk.stored(key).reason and "proposed by first" in desk.stored(key).reason
+        )
