@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -94,12 +94,14 @@ def run(
     prompt: str | None = None,
     installed: list[str] | None = None,
     prepare: Callable[[Path, Path, dict[str, str]], list[str]] | None = None,
+    meanwhile: Callable[[int, ScriptedModel], None] | None = None,
 ) -> Run:
     """Let the agent work through the turns with the server configured: a command, or the address of
     a running one. `environment` is the server's.
 
     `installed`: arguments of `pensieve` that set the server up in the agent's home instead; `server` is not used then.
     `prepare`: called with the agent's home, working folder and environment instead; answers more arguments for it.
+    `meanwhile`: called with the agent's process id while it works; what is left of it then is killed.
     """
     program = binary(host)
     assert program is not None, f"{host} is not installed"
@@ -137,6 +139,12 @@ def run(
             start_new_session=True,
         )
         try:
+            if meanwhile is not None:
+                try:
+                    meanwhile(process.pid, model)
+                finally:
+                    with suppress(ProcessLookupError):
+                        os.killpg(process.pid, signal.SIGKILL)
             output, _ = process.communicate(timeout=RUN_SECONDS)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)

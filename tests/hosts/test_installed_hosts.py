@@ -179,12 +179,13 @@ def test_a_result_of_the_hosts_full_size_arrives_whole(host: str, state: Path, t
     )
 
 
-@only("claude", "codex")
+@only("claude", "codex", "opencode")
 def test_resources_are_read(host: str, state: Path) -> None:
     """Hosts that let their model read resources get ours."""
     names = {
         "claude": ("ListMcpResourcesTool", "ReadMcpResourceTool"),
         "codex": ("list_mcp_resources", "read_mcp_resource"),
+        "opencode": ("list_mcp_resources", "read_mcp_resource"),
     }
     listing, reading = names[host]
     noted = [{"tool": "note", "args": {"key": "oil/1911", "summary": "412 barrels", "content": "In all."}}]
@@ -205,15 +206,23 @@ def test_resources_are_read(host: str, state: Path) -> None:
     assert "In all." in texts[1], texts[1]
 
 
-@only("claude", "gemini")
+@only("claude", "gemini", "opencode")
 def test_a_prompt_is_a_slash_command(host: str, state: Path) -> None:
     """Claude Code hands on the first word only; the text says so, and the model sees the whole command beside it."""
     question = "How much oil?"
-    command = {"claude": f"/mcp__pensieve__answer {question}", "gemini": f'/answer --question="{question}"'}
+    command = {
+        "claude": f"/mcp__pensieve__answer {question}",
+        "gemini": f'/answer --question="{question}"',
+        "opencode": question,  # behind `--command`, as its prompt box would write /pensieve:answer
+    }
 
     def prepare(home: Path, work: Path, environment: dict[str, str]) -> list[str]:
         # Without a terminal, Claude Code waits for the prompts of servers that are named so, not of the user's own.
-        return ["--mcp-config", str(home / ".claude.json")] if host == "claude" else []
+        more = {
+            "claude": ["--mcp-config", str(home / ".claude.json")],
+            "opencode": ["--command", "pensieve:answer"],
+        }
+        return more.get(host, [])
 
     ran = work(host, state, LIBRARY, [[{"text": "DONE"}]], prompt=command[host], prepare=prepare)
     said = json.dumps(ran.requests, ensure_ascii=False)

@@ -5,17 +5,21 @@ Skipped aloud where an agent is not installed; `host_runs.py` says how one is fo
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from host_runs import HOSTS, Run, binary, run
+from host_runs import HOSTS, RUN_SECONDS, Run, binary, run
+from scripted_model import ScriptedModel, tool_names
 
 from pensieve_mcp.workspace import Workspace
 
@@ -58,6 +62,10 @@ CYCLE: list[list[dict[str, Any]]] = [
     [{"tool": "finish", "args": {"answer": "412 barrels", "citations": ["oil"]}}],
     [{"text": "THE ANSWER IS 412"}],
 ]  # fmt: skip
+
+
+SEARCHED = {"claude": "ToolSearch", "codex": "<tool_search>"}
+"""Hosts that show their model no tool of ours at first, and the tool by which it finds them."""
 
 
 @pytest.fixture
@@ -104,6 +112,10 @@ def test_the_cycle_in_a_real_host(host: str, environment: dict[str, str]) -> Non
     texts = [result["text"] for result in results]
 
     assert len(texts) == 9
+    if host in SEARCHED:
+        offered = tool_names(ran.requests[0]["body"])
+        assert SEARCHED[host] in offered, "the host defers tools behind a search"
+        assert not any(tool.endswith("searchEngine") for tool in offered), "ours were found by it"
     for name in ("analyzeText", "deleteContext", "finish"):
         assert any(tool.endswith(name) for tool in ran.tools()), ran.tools()
     assert "2 documents" in texts[0] and "light.md" in texts[1]
@@ -118,6 +130,58 @@ def test_the_cycle_in_a_real_host(host: str, environment: dict[str, str]) -> Non
     assert "412 barrels" in texts[8] and "ok" in texts[8]
     for text in texts:
         assert re.search(r"m\d+ · ", text)
+
+
+def ours(environment: dict[str, str]) -> set[int]:
+    """Processes of the server and its builder that serve this environment's home, as /proc tells."""
+    found: set[int] = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            mine = environment["PENSIEVE_HOME"].encode() in (process / "environ").read_bytes()
+            if mine and b"pensieve_mcp" in (process / "cmdline").read_bytes():
+                found.add(int(process.name))
+    return found
+
+
+def session(leader: int) -> set[int]:
+    """The processes of a session, as /proc tells."""
+    found: set[int] = set()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            if int(stat.read_text().rpartition(")")[2].split()[3]) == leader:
+                found.add(int(stat.parent.name))
+    return found
+
+
+def wait_until(what: Callable[[], bool], why: str) -> None:
+    """Wait for other processes; failing is a failed test, not a slow one."""
+    end = time.monotonic() + RUN_SECONDS
+    while not what():
+        assert time.monotonic() < end, f"still not so: {why}"
+        time.sleep(0.1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@hosts
+def test_a_host_that_is_killed_leaves_no_server_behind(host: str, environment: dict[str, str]) -> None:
+    """Complaint: orphans by the hundred. In the middle of its work, while it waits for its model."""
+    turns: list[list[dict[str, Any]]] = [
+        [{"tool": "searchEngine", "args": {"keyword": "barrels of oil"}}],
+        [{"text": "never said", "wait": RUN_SECONDS}],
+    ]
+
+    def kill(agent: int, model: ScriptedModel) -> None:
+        wait_until(model.done, "the model is asked a second time")
+        servers = ours(environment)
+        assert servers, "the server works"
+        for process in session(agent) - servers:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        wait_until(lambda: not ours(environment), "the server and its builder end by themselves")
+
+    paths = os.pathsep.join(entry for entry in sys.path if entry and Path(entry).is_dir())
+    server = [sys.executable, "-m", "pensieve_mcp.server"]
+    run(host, server, turns, {**environment, "PYTHONPATH": paths}, meanwhile=kill)
 
 
 @hosts
