@@ -19,7 +19,7 @@ from pensieve_mcp.statelm import bundled, extractive
 from pensieve_mcp.statelm.backends import Backend, Choice, open_backend
 from pensieve_mcp.statelm.dialects import Dialect, dialect
 from pensieve_mcp.statelm.dialects.ours import Ours
-from pensieve_mcp.statelm.loop import Loop
+from pensieve_mcp.statelm.loop import Cancelled, Loop
 from pensieve_mcp.statelm.turns import Asked, Turn
 
 if TYPE_CHECKING:
@@ -120,7 +120,14 @@ def ask(
             _loop(workspace, question, Ours(search=search), "", prefixes, watch, cancelled)
         )
     speaker = _dialect(spoken, search)
-    opened = backend or open_backend(definite, hear=hear)
+
+    def heard(text: str) -> None:
+        if cancelled():  # a slow model need not write to its end
+            raise Cancelled("Nobody wants the answer any more.", hint="Ask again.")
+        if hear is not None:
+            hear(text)
+
+    opened = backend or open_backend(definite, hear=heard)
     try:
         loop = _loop(workspace, question, speaker, opened.model, prefixes, watch, cancelled)
         if spoken == "compact" and search:

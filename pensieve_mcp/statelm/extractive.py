@@ -7,7 +7,6 @@ sentence speaks of what the question names. It never rewords and never guesses.
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 
 from pensieve_mcp.statelm.loop import Loop
@@ -17,7 +16,10 @@ from pensieve_mcp.statelm.turns import Asked, Call
 READS = 3  # chunks read before the best sentence is chosen
 LEAST_COVERAGE = 0.45  # of the question's weight that a sentence must hold
 NEIGHBOURS = 2  # sentences before, in which the thing spoken of may be named
-TIDY_TURNS = 20
+SCAN_CHUNKS, PROMPT_TOKENS = (
+    3,
+    2_500,
+)  # of the window while reading in order; the prompt counts although none is sent
 LEAST_WORDS = 8  # of what has no sentence mark: a row of a table, a line of a log
 NOT_FOUND = "not found"
 
@@ -71,11 +73,12 @@ def _scan(loop: Loop) -> Asked:
     """Chunk after chunk: noted is what beats the best so far, and every chunk is deleted once it was looked at."""
     question = loop.conversation.question
     key = f"{loop.conversation.episode_id}-best"
+    # nobody reads the prompt, so nothing is gained by a large window
+    size = loop.conversation.chunk_set.size_tokens
+    loop.conversation.window_tokens = SCAN_CHUNKS * size + PROMPT_TOKENS
     best: Candidate | None = None
-    for turn in itertools.count(1):
-        if loop.cancelled():
-            break
-        if turn % TIDY_TURNS == 0:
+    while not loop.cancelled():
+        if loop.conversation.budget().left < size * 4 // 3:
             loop.prompt()  # folds old stubs, which fill any window in the end
         read = loop.act(Call("readChunk", {"enable_scan": True}))
         if read is None or read.is_error:  # past the last one, or there is none

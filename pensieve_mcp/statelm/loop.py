@@ -267,7 +267,7 @@ class Loop:
         most = settings.window_tokens - settings.reserve_tokens
         if self.dialect.search or self.dialect.name != "ours":
             return most
-        return min(most * READING_PERCENT // 100, most - self.conversation.chunk_set.size_tokens)
+        return min(most * READING_PERCENT // 100, most - self.conversation.chunk_set.size_tokens * 5 // 4)
 
     def _measure(self, printed: Prompt) -> None:
         visible = self.conversation.transcript().visible_tokens
@@ -322,6 +322,8 @@ class Loop:
                 self.take(Reply(printed.forced) if printed.forced else backend.reply(printed))
         except BackendError as error:
             ended, detail = "backend", str(error)
+        except Cancelled:  # in the middle of a reply
+            ended = "cancelled"
         return self.result(ended, detail, model=backend.model)
 
     def result(

@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from server import Answer, Served, events, serving
 
 from pensieve_mcp.errors import BackendError
-from pensieve_mcp.statelm.backends import Choice, open_backend
+from pensieve_mcp.statelm.backends import Choice, http, open_backend
 from pensieve_mcp.statelm.backends.anthropic import Anthropic, blocks
 from pensieve_mcp.statelm.backends.http import Poster
 from pensieve_mcp.statelm.backends.openai import OpenAI
@@ -251,3 +251,55 @@ def test_a_whole_question_over_an_endpoint(workspace) -> None:
     assert "walked" in json.dumps(served.asked[3]) and "walked" not in json.dumps(
         served.asked[4]["messages"][4:]
     )
+
+
+ODD: tuple[Any, ...] = (
+    {}, {"choices": None}, {"choices": [None]}, {"choices": [{"delta": {"tool_calls": [None]}}]}, {"choices": 7},
+    {"choices": [{"delta": {"tool_calls": [{"index": "one", "function": 3}]}}]}, {"usage": {"prompt_tokens": "many"}},
+    {"type": "content_block_delta"}, {"type": "content_block_start", "index": 0}, {"type": "message_start"},
+    {"type": "content_block_delta", "index": [], "delta": {"type": "input_json_delta"}},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("odd", ODD, ids=json.dumps)
+@pytest.mark.parametrize("kind", [OpenAI, Anthropic])
+def test_events_of_any_shape_become_a_reply_or_a_worded_error(kind: Any, odd: Any) -> None:
+    with serving([Answer(events(odd, "[DONE]"))]) as served:
+        backend = kind(Choice("x", "m"), poster=Poster(served.url, {}, sleep=lambda seconds: None))
+        try:
+            backend.reply(PROMPT)
+        except BackendError as error:
+            assert "tried 4 times" in error.message
+
+
+def test_a_stream_without_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "MAX_REPLY_LINES", 50)
+    with (
+        serving([Answer(events(*[delta(content="la ")] * 80))]) as served,
+        pytest.raises(BackendError) as error,
+    ):
+        openai(served).reply(PROMPT)
+
+    assert "has no end" in error.value.message and len(served.asked) == 1
+
+
+def test_a_reply_that_drips_for_ever_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "REPLY_SECONDS", -1.0)
+    with serving([Answer(WHOLE)]) as served, pytest.raises(BackendError) as error:
+        openai(served).reply(PROMPT)
+
+    assert "still replying" in error.value.message and len(served.asked) == 1
+
+
+def test_a_question_is_cancelled_in_the_middle_of_a_reply(workspace, home) -> None:
+    from pensieve_mcp.statelm import asking
+
+    pieces = events(*[delta(content=f"word{n} ") for n in range(40)], END, "[DONE]")
+    heard: list[str] = []
+    with serving([Answer(pieces)]) as served:
+        asked = asking.ask(
+            workspace, "Q?", Choice("openai", "m", served.url), home=home, hear=heard.append,
+            cancelled=lambda: len(heard) >= 3,
+        )  # fmt: skip
+
+    assert asked.ended == "cancelled" and len(heard) == 3 and len(served.asked) == 1

@@ -250,6 +250,19 @@ def test_a_model_file_that_is_none_is_told_before_or_by_the_runtime(tmp_path: Pa
         open_backend(Choice("local", str(path)))
 
 
+@pytest.mark.parametrize("share", [0.3, 0.7, 0.99])
+def test_a_truncated_model_is_told_and_never_run(base: Path, tmp_path: Path, share: float) -> None:
+    """A download that was cut: the head is whole, the weights are not."""
+    pytest.importorskip("xllamacpp", reason="the extra [local] is not installed")
+    data = base.read_bytes()
+    path = tmp_path / "cut.gguf"
+    path.write_bytes(data[: int(len(data) * share)])
+    with pytest.raises(BackendError) as error:
+        open_backend(Choice("local", str(path)))
+
+    assert "cannot be loaded" in error.value.message and "download it again" in error.value.hint
+
+
 def test_a_model_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(BackendError, match="cannot be read"):
         open_backend(Choice("local", str(tmp_path / "none.gguf")))

@@ -21,6 +21,9 @@ FIRST_WAIT_SECONDS = 1.0
 MOST_WAIT_SECONDS = 30.0
 CONNECT_SECONDS = 10.0
 SILENCE_SECONDS = 180.0  # between two lines of a stream: a large prompt on a slow machine takes long to begin
+REPLY_SECONDS = (
+    1_200.0  # of one whole reply: some 2,000 tokens on a slow machine; drops must not go on for ever
+)
 MAX_LINE_CHARS = 4_000_000
 MAX_REPLY_LINES = 200_000
 RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
@@ -91,6 +94,8 @@ class Poster:
                 reason = "no answer in time"
             except self._http.TransportError as error:
                 reason = f"no connection ({str(error)[:200] or type(error).__name__})"
+            except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
+                reason = f"a reply that could not be understood ({type(error).__name__}: {str(error)[:100]})"
             if attempt < TRIES:
                 pause = asked_wait if asked_wait is not None else wait * random.uniform(0.8, 1.2)
                 self._sleep(min(MOST_WAIT_SECONDS, pause))
@@ -112,7 +117,14 @@ def _events(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
     """The JSON objects of a server-sent stream; `[DONE]` becomes {"done": True}. A server that does not stream sends
     one object."""
     plain: list[str] = []
+    ending = time.monotonic() + REPLY_SECONDS
     for number, line in enumerate(lines):
+        if time.monotonic() > ending:
+            raise BackendError(
+                f"The server was still replying after {REPLY_SECONDS:,.0f} seconds.",
+                hint="Ask another model, or one that runs faster here.",
+                slug="too_slow_reply",
+            )
         if len(line) > MAX_LINE_CHARS or number > MAX_REPLY_LINES:
             raise BackendError("The server's reply has no end.", hint="Ask another model.", slug="endless")
         if line.startswith("data:"):

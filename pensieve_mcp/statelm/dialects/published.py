@@ -9,6 +9,7 @@ restoreContext, near names) is not offered here.
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 from pensieve_mcp.corpus.types import ChunkSet, Span
@@ -291,7 +292,7 @@ def _shape(conversation: Conversation, call: Call, result: dict[str, Any]) -> di
             total = result["total"]
             hits = [
                 {"chunk_id": dense(conversation, hit["chunk_id"]), "relevance_score": hit["relevance_score"],
-                 "highlights": hit["highlights"]}
+                 "highlights": [emphasised(one, str(call.arguments.get("keyword", ""))) for one in hit["highlights"]]}
                 for hit in result["retrieved_chunks"]
             ]  # fmt: skip
             words = [
@@ -319,6 +320,14 @@ def _shape(conversation: Conversation, call: Call, result: dict[str, Any]) -> di
         case "finish":
             return {"final_answer": result["final_answer"]}
     return result
+
+
+def emphasised(text: str, keywords: str) -> str:
+    """Words of the keywords in tags, as the reference's highlighter marks them."""
+    words = {re.escape(word) for word in re.findall(r"\w+", keywords)}
+    if not words:
+        return text
+    return re.sub(rf"(?<!\w)(?:{'|'.join(sorted(words))})(?!\w)", r"<em>\g<0></em>", text, flags=re.I)
 
 
 def _read_shape(conversation: Conversation, call: Call, result: dict[str, Any]) -> dict[str, Any]:
