@@ -168,6 +168,8 @@ class Side:
         there = [row for row, vectors in fresh.vectors.items() if len(vectors)]
         gone = [fresh.groups[row] for row, vectors in fresh.vectors.items() if not len(vectors)]
         try:
+            for folder in (self.folder.parent, self.folder):  # a vector tells something of its text
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if gone:
                 store.remove_documents(gone)
             if there:

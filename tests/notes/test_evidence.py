@@ -324,9 +324,7 @@ def test_all_notes_are_checked_and_unchanged_files_are_not_read(desk: Desk) -> N
 
 def test_a_clock_that_jumps_back_changes_no_state(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     desk.note("rent", "c", AT_LEASE)
-    import pensieve_mcp.evidence as evidence
-
-    monkeypatch.setattr(evidence.time, "time", lambda: 1_000.0)
+    monkeypatch.setattr("time.time", lambda: 1_000.0)
     assert desk.piece("rent")["state"] == "ok"
     path = desk.folder / "lease.md"
     os.utime(path, (1_000, 1_000))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -229,3 +230,14 @@ def test_pieces_hold_the_text_and_end_between_words() -> None:
     assert all(len(piece) <= PIECE_CHARS for piece in pieces)
     assert pieces_of("") == pieces_of("  \n ") == []
     assert pieces_of("x" * 1_200) == ["x" * 500, "x" * 500, "x" * 200]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no modes")
+def test_vectors_lie_where_only_their_owner_looks(desk: Desk) -> None:
+    fill(desk, 3)
+    found(desk, ASKED)
+    desk.workspace.recollection.close()
+    folder = desk.workspace.state / "recollection"
+
+    assert (folder / "notes" / "manifest.json").exists()
+    assert all(path.stat().st_mode & 0o077 == 0 for path in (folder, folder / "notes"))

@@ -1,22 +1,15 @@
-"""Whether what a note rests on really stands there: looked up when noted, and again whenever it is read.
-
-A quote is evidence only where it can be found in a document or an earlier message. Looked up again it is `ok`, `moved`
-(with the new place), `changed` (with what stands there now), `gone` or `unsupported`. A file that is as it was is not
-read again; one that changed since it was indexed is read anew by itself, so that the answer is about the file and not
-about the index. A note is never lost over its evidence: what cannot be looked up is a state, not an error.
-"""
+"""A piece of evidence and its state: where its words stand now, in a document or in an earlier message."""
 
 from __future__ import annotations
 
 import logging
-import os
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from pensieve_mcp.corpus.types import Document, Fresh, Span
 from pensieve_mcp.errors import (
@@ -27,12 +20,20 @@ from pensieve_mcp.errors import (
     PensieveError,
     StorageError,
 )
-from pensieve_mcp.notebook.types import HOLDING, Evidence, EvidenceKind, EvidenceState, Note
-from pensieve_mcp.redaction import Redacted, is_redacted, redact
+from pensieve_mcp.evidence.pages import (
+    NEAR_CHARS,
+    TELLING_CHARS,
+    Page,
+    Reread,
+    Shelf,
+    around,
+    find_in,
+    surely,
+)
+from pensieve_mcp.notebook.types import HOLDING, Evidence, EvidenceKind
+from pensieve_mcp.redaction import is_redacted, redact
 
 if TYPE_CHECKING:
-    from pensieve_mcp.corpus.extract.pool import ExtractionPool
-    from pensieve_mcp.corpus.layout import Layout
     from pensieve_mcp.index.types import Mode
     from pensieve_mcp.ledger.store import StoredMessage
     from pensieve_mcp.workspace import Workspace
@@ -40,12 +41,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 QUOTE_DOCUMENTS = 5  # documents in which a quote without a place is looked for
-AROUND_CHARS = 32  # of what stands before and after a quote, to tell two equal ones apart
-NEAR_CHARS = 4_000  # around the old place, looked at before the whole document
-TELLING_CHARS = (
-    40  # a quote as long as this is the same one in another document, shorter ones need their surroundings
-)
-REREAD_BYTES = 32 * 2**20  # larger files wait for the next build
 HOPELESS = 20  # quotes of one vanished document that were searched for in vain: the rest is not searched for
 SECOND_HAND = ("note", "updateNote", "readNote", "plan", "finish", "checkBudget")
 """Spells whose results repeat what a model wrote: quoting them supports nothing."""
@@ -56,111 +51,25 @@ Given = tuple[str | None, str | None, str]
 """(`c48`, `m12` or None, path or None, quote) as a caller names evidence."""
 
 
-class Page(Protocol):
-    """A document's text as it stands now."""
-
-    path: str
-    digest: bytes
-    basis: str  # which reader made the text
-    chars: int
-
-    def slice(self, start: int, end: int) -> str: ...
-    def locator(self, span: Span) -> str: ...
-    def chunk(self, span: Span) -> int | None: ...
-
-
-class Indexed:
-    """As it was indexed, which is as it is."""
-
-    def __init__(self, workspace: Workspace, document: Document) -> None:
-        self._workspace = workspace
-        self.document = document
-        self.path = document.path
-        self.digest = document.digest
-        self.basis = document.extractor
-        self.chars = document.chars
-
-    def slice(self, start: int, end: int) -> str:
-        return self._workspace.corpus.text(self.document.document_id, Span(max(0, start), end))
-
-    def locator(self, span: Span) -> str:
-        return self._workspace.corpus.locator(self.document.document_id, span)
-
-    def chunk(self, span: Span) -> int | None:
-        holder = self._workspace.corpus.chunk_containing(
-            self._workspace.default_chunk_set, self.document.document_id, span.start, span.end
-        )
-        return holder.chunk_id if holder else None
-
-
-class Reread:
-    """A file that changed since it was indexed, read anew. Its chunks do not exist yet."""
-
-    def __init__(
-        self, path: str, text: str, digest: bytes, basis: str, layout: Layout, verbatim: bool
-    ) -> None:
-        self.path = path
-        self.digest = digest
-        self.basis = basis
-        self.chars = len(text)
-        self._text = text
-        self._layout = layout
-        self._verbatim = verbatim
-
-    def slice(self, start: int, end: int) -> str:
-        return self._text[max(0, start) : end]
-
-    def locator(self, span: Span) -> str:
-        from pensieve_mcp.corpus.locate import locate
-
-        units = [u for u in self._layout.units if u.start < span.end and u.end > span.start]
-        lines = None
-        if self._verbatim:
-            first = 1 + self._text.count("\n", 0, span.start)
-            lines = first, first + self._text[span.start : span.end].rstrip("\n").count("\n")
-        return locate(span, units, self._layout.blocks_in(span), lines=lines)
-
-    def chunk(self, span: Span) -> int | None:
-        return None
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A piece of evidence that is not as it was at the last look."""
-
-    key: str
-    quote: str
-    path: str
-    locator: str
-    before: EvidenceState
-    after: EvidenceState
-    detail: str
-
-
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """What a look at all notes found. `expired` are keys of notes whose time is over, with the reason."""
-
-    notes: int = 0
-    pieces: int = 0
-    states: dict[str, int] = field(default_factory=dict)
-    changes: tuple[Change, ...] = ()
-    expired: tuple[tuple[str, str], ...] = ()
-    read: int = 0  # documents whose text was looked at; the others are as they were
-
-
 class Witness:
     """Looks quotes up. Remembers what it has seen of a document, so make a new one for each look. Close it."""
 
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
-        self.read: set[str] = set()
-        self._pages: dict[int, Page | str] = {}
-        self._documents: dict[str, Document | None] = {}
-        self._fresh: dict[int, Fresh] = {}
+        self._shelf = Shelf(workspace)
         self._heirs: dict[str, int] = {}
         self._in_vain: Counter[str] = Counter()
-        self._pool: ExtractionPool | None = None
+
+    @property
+    def read(self) -> set[str]:
+        """Paths of documents whose text was looked at; the others are as they were."""
+        return self._shelf.read
+
+    def document(self, path: str) -> Document | None:
+        return self._shelf.document(path)
+
+    def freshness(self, document_id: int) -> Fresh:
+        return self._shelf.freshness(document_id)
 
     def __enter__(self) -> Witness:
         return self
@@ -169,8 +78,7 @@ class Witness:
         self.close()
 
     def close(self) -> None:
-        if self._pool is not None:
-            self._pool.close()
+        self._shelf.close()
 
     # -- when noted ----------------------------------------------------------------------------------------
 
@@ -251,8 +159,8 @@ class Witness:
         return found if found.state in HOLDING else replace(found, basis=basis, verified=time.time())
 
     def _document_again(self, piece: Evidence) -> Evidence:
-        document = self._document(piece.path)
-        if document is not None and self._freshness(document.document_id) == "yes":
+        document = self.document(piece.path)
+        if document is not None and self.freshness(document.document_id) == "yes":
             if (
                 piece.document_digest == document.digest
                 and piece.basis == document.extractor
@@ -262,10 +170,10 @@ class Witness:
             if piece.state in ("unchecked", "unsupported") or piece.quote or self._same(piece, document):
                 return self._judged(piece, document.document_id)
             return self._whole_changed(piece, document)
-        if document is not None and self._freshness(document.document_id) == "changed":
+        if document is not None and self.freshness(document.document_id) == "changed":
             self.workspace.look_now()
             return self._judged(piece, document.document_id)
-        if document is not None and self._freshness(document.document_id) == "unreadable":
+        if document is not None and self.freshness(document.document_id) == "unreadable":
             return piece  # a disk that is not there now says nothing about the words; the old look stands
         return self._vanished(piece, document)
 
@@ -290,7 +198,7 @@ class Witness:
     # -- judging a piece against a text --------------------------------------------------------------------
 
     def _judged(self, piece: Evidence, document_id: int, *, within: Span | None = None) -> Evidence:
-        page = self._page(document_id)
+        page = self._shelf.page(document_id)
         if isinstance(page, str):
             return replace(piece, state="changed", detail=page, verified=time.time())
         if not piece.quote:
@@ -324,7 +232,7 @@ class Witness:
         if first:
             noted = (page.path, locator)
         moved = noted != (page.path, locator)
-        before, after = _around(page, span) if piece.quote else ("", "")
+        before, after = around(page, span) if piece.quote else ("", "")
         return replace(
             piece,
             path=page.path,
@@ -376,7 +284,7 @@ class Witness:
             stretches.append((max(0, near - NEAR_CHARS), near + len(piece.quote) + NEAR_CHARS))
         stretches.append((0, page.chars))
         for start, end in stretches:
-            if (span := _in(page, piece, start, end, near)) is not None:
+            if (span := find_in(page, piece, start, end, near)) is not None:
                 return span
         return None
 
@@ -398,7 +306,7 @@ class Witness:
         for document_id in self._heirs_of(piece):
             if document_id == besides:
                 continue
-            page = self._page(document_id)
+            page = self._shelf.page(document_id)
             if isinstance(page, str):
                 continue
             if not piece.quote:
@@ -406,7 +314,7 @@ class Witness:
                     self._standing(piece, page, Span(0, 1)) if page.digest == piece.document_digest else None
                 )
             span = self._find(page, piece, None)
-            if span is not None and (page.digest == piece.document_digest or _surely(page, piece, span)):
+            if span is not None and (page.digest == piece.document_digest or surely(page, piece, span)):
                 self._heirs[piece.path] = document_id
                 return self._standing(piece, page, span)
         return None
@@ -457,14 +365,14 @@ class Witness:
                 chunk = corpus.chunk(chunk_id)
             except NoSuchChunk:
                 continue  # read before the file changed
-            page = self._page(chunk.document_id)
+            page = self._shelf.page(chunk.document_id)
             if isinstance(page, str):
                 continue
-            span = _in(page, piece, chunk.span.start, chunk.span.end, None)
+            span = find_in(page, piece, chunk.span.start, chunk.span.end, None)
             if span is not None:
                 return self._standing(replace(piece, chunk_id=chunk_id), page, span)
         for document_id in self._searched(piece.quote):
-            page = self._page(document_id)
+            page = self._shelf.page(document_id)
             if not isinstance(page, str) and (span := self._find(page, piece, None)) is not None:
                 return self._standing(piece, page, span)
         return replace(piece, state="unsupported")
@@ -532,264 +440,17 @@ class Witness:
                     chunk = self.workspace.corpus.chunk(chunk_id)
                 except NoSuchChunk:
                     continue
-                page = self._page(chunk.document_id)
+                page = self._shelf.page(chunk.document_id)
                 span = (
                     None
                     if isinstance(page, str)
-                    else _in(page, known, chunk.span.start, chunk.span.end, None)
+                    else find_in(page, known, chunk.span.start, chunk.span.end, None)
                 )
                 if span is not None and not isinstance(page, str):
                     return self._standing(
                         replace(known, state="unsupported", chunk_id=chunk_id, locator=""), page, span
                     )
         return replace(known, state="ok", detail="")
-
-    # -- documents -------------------------------------------------------------------------------------------
-
-    def _document(self, path: str) -> Document | None:
-        if path not in self._documents:
-            corpus = self.workspace.corpus
-            self._documents[path] = corpus.document(path) if corpus.has_document(path) else None
-        return self._documents[path]
-
-    def _freshness(self, document_id: int) -> Fresh:
-        if document_id not in self._fresh:
-            self._fresh |= self.workspace.corpus.freshness([document_id])
-        return self._fresh[document_id]
-
-    def _page(self, document_id: int) -> Page | str:
-        """The text as it stands now, or why it cannot be told."""
-        if document_id not in self._pages:
-            document = self.workspace.corpus.document_by_id(document_id)
-            self.read.add(document.path)
-            fresh = self._freshness(document_id)
-            self._pages[document_id] = (
-                Indexed(self.workspace, document) if fresh == "yes" else self._read_anew(document)
-            )
-            if len(self._pages) > 64:  # texts read anew are whole in memory
-                self._pages.pop(next(iter(self._pages)))
-        return self._pages[document_id]
-
-    def _read_anew(self, document: Document) -> Page | str:
-        from pensieve_mcp.corpus.extract.pool import ExtractionPool
-        from pensieve_mcp.corpus.folders import open_regular
-        from pensieve_mcp.corpus.layout import Layout
-        from pensieve_mcp.corpus.store import file_digest
-        from pensieve_mcp.corpus.types import FileHint, Unreadable
-
-        corpus = self.workspace.corpus
-        try:
-            root = corpus.roots[document.root]
-            with open_regular(root, document.raw, follow_links=corpus.follow_links) as file:
-                size = os.fstat(file.fileno()).st_size
-                if size > REREAD_BYTES:
-                    return f"{document.path} was changed, and is read anew with the next build."
-                digest = file_digest(file)
-                file.seek(0)
-                if self._pool is None:
-                    self._pool = ExtractionPool(1, self.workspace.limits)
-                hint = FileHint(
-                    os.fsdecode(document.raw), size, self.workspace.settings.fallback_encoding or None
-                )
-                read = self._pool.extract(file, hint)
-        except (Unreadable, KeyError) as unreadable:
-            reason = (
-                unreadable.reason if isinstance(unreadable, Unreadable) else "its folder is no longer known"
-            )
-            return f"{document.path} is not there any more, or cannot be read ({reason})."
-        return Reread(
-            document.path,
-            read.text,
-            digest,
-            read.extractor,
-            Layout.of(read.units, read.blocks),
-            read.facts.verbatim,
-        )
-
-
-def look_up(
-    workspace: Workspace, given: Iterable[Given], *, default_chunks: Sequence[int] = ()
-) -> tuple[Evidence, ...]:
-    """See Witness.look_up."""
-    with Witness(workspace) as witness:
-        return witness.look_up(given, default_chunks=default_chunks)
-
-
-def check_note(workspace: Workspace, note: Note, *, store: bool = True) -> Note:
-    """The note with the state of its evidence as of now, which is stored with it. An old revision is looked at, too.
-
-    A note whose time is over says `needs review` with the reason; only `check_all` stores that.
-    """
-    if note.evidence:
-        with Witness(workspace) as witness:
-            states = witness.again(note.evidence)
-        if store and not note.deleted and _is_stale(note.evidence, states):
-            try:
-                workspace.notebook.check_many([(note.key, note.revision, states)])
-            except StorageError as error:  # reading must work where nothing can be written
-                log.warning("the state of evidence was not stored: %s", error.message)
-        note = replace(note, evidence=states)
-    if note.status == "active" and (why := expiry(workspace, note)):
-        note = replace(note, status="needs review", reason=why)
-    return note
-
-
-REFRESH_SECONDS = 60.0  # an unchanged state is stored again only when its time is older than this
-
-
-def _is_stale(before: Sequence[Evidence], after: Sequence[Evidence]) -> bool:
-    return any(
-        replace(new, verified=None) != replace(old, verified=None)
-        or (new.verified or 0.0) - (old.verified or 0.0) > REFRESH_SECONDS
-        for old, new in zip(before, after, strict=True)
-    )
-
-
-def check_all(
-    workspace: Workspace,
-    *,
-    author: str = "check",
-    progress: Callable[[int], None] | None = None,
-    batch: int = 1_000,
-) -> Checked:
-    """Look at the evidence of all notes again and store what was found. Unchanged files are not read.
-
-    The folders are not indexed first: a caller who wants renamed and new files to count builds before. Notes whose
-    time is over become `needs review`, as a revision by `author`.
-    """
-    notebook = workspace.notebook
-    states: Counter[str] = Counter()
-    changes: list[Change] = []
-    expired: list[tuple[str, str]] = []
-    notes = pieces = 0
-    with Witness(workspace) as witness:
-        waiting: list[tuple[str, int, Sequence[Evidence]]] = []
-        unchanged: list[tuple[str, int]] = []
-        for note in notebook.evidence_of_all():
-            notes += 1
-            after = witness.again(note.evidence)
-            pieces += len(after)
-            states.update(piece.state for piece in after)
-            for old, new in zip(note.evidence, after, strict=True):
-                if old.state != new.state or (new.state == "moved" and old.path != new.path):
-                    changes.append(
-                        Change(note.key, new.quote, new.path, new.locator, old.state, new.state, new.detail)
-                    )
-            if any(
-                replace(a, verified=None) != replace(b, verified=None)
-                for a, b in zip(note.evidence, after, strict=True)
-            ):
-                waiting.append((note.key, note.revision, after))
-            elif after:
-                unchanged.append((note.key, note.revision))
-            if note.status == "active" and (why := expiry(workspace, note, witness)):
-                expired.append((note.key, why))
-            if len(waiting) >= batch:
-                notebook.check_many(waiting)
-                waiting = []
-            if progress is not None and notes % batch == 0:
-                progress(notes)
-        notebook.check_many(waiting)
-        notebook.verified(unchanged, time.time())
-        read = len(witness.read)
-    for key, why in expired:
-        notebook.set_status(key, "needs review", why, author=author)
-    return Checked(notes, pieces, dict(states), tuple(changes), tuple(expired), read)
-
-
-def validity(workspace: Workspace, given: str) -> tuple[str, str]:
-    """(valid, basis) of a note from what a writer said: a date, a document whose change ends it, or nothing.
-
-    Raises Miscast for what is neither.
-    """
-    from datetime import date
-
-    text = given.strip()
-    if text.casefold().startswith("until "):
-        text = text[6:].strip()
-    if text.casefold().endswith(" changes"):
-        text = text[:-8].strip()
-    if not text or text.casefold() in ("none", "always"):
-        return "", ""
-    try:
-        return date.fromisoformat(text[:10]).isoformat(), ""
-    except ValueError:
-        pass
-    try:
-        document = workspace.corpus.document(*workspace.prefix(text))
-    except (NoSuchDocument, TypeError) as absent:
-        raise Miscast(
-            f"valid is {given[:80]!r}, which is neither a date nor a document.",
-            hint="Write a date such as 2026-12-31, or the path of the document whose change ends it.",
-            slug="bad_argument",
-        ) from absent
-    return document.path, document.digest.hex()
-
-
-def expiry(workspace: Workspace, note: Note, witness: Witness | None = None) -> str:
-    """Why the time of a note is over; empty while it is not.
-
-    A clock that jumps back does not make an old note valid again: time is at least that of its last revision.
-    """
-    from datetime import UTC, date, datetime
-
-    if not note.valid:
-        return ""
-    if note.valid_basis:
-        with witness or Witness(workspace) as looking:
-            document = looking._document(note.valid)
-            if document is None or looking._freshness(document.document_id) == "gone":
-                return f"it was valid until {note.valid} changes, which is not there any more"
-            if (
-                document.digest.hex() != note.valid_basis
-                or looking._freshness(document.document_id) == "changed"
-            ):
-                return f"it was valid until {note.valid} changes, which it has"
-        return ""
-    try:
-        last = date.fromisoformat(note.valid)
-    except ValueError:
-        return ""  # written by another version
-    now = datetime.fromtimestamp(max(time.time(), note.updated), UTC).date()
-    return f"it was valid until {note.valid}" if now > last else ""
-
-
-def _in(page: Page, piece: Evidence, start: int, end: int, near: int | None) -> Span | None:
-    from pensieve_mcp.corpus.quotes import choose, find_quote
-
-    text = page.slice(start, end)
-    cleaned = Redacted(text) if is_redacted(piece.quote) else None  # noted without its secret
-    shown = text if cleaned is None else cleaned.text
-    found = choose(
-        shown,
-        find_quote(shown, piece.quote),
-        near=near - start if near is not None else None,
-        prefix=piece.prefix,
-        suffix=piece.suffix,
-    )
-    if found is None:
-        return None
-    low, high = found.span.start, found.span.end
-    if cleaned is not None:
-        low, high = cleaned.original(low, high)
-    return Span(start + low, start + high)
-
-
-def _around(page: Page, span: Span) -> tuple[str, str]:
-    """What stands before and after; of a secret only its kind, also where it reaches further than that."""
-    low, high = max(0, span.start - NEAR_CHARS), span.end + NEAR_CHARS
-    before = redact(page.slice(low, span.start))[-AROUND_CHARS:]
-    return before, redact(page.slice(span.end, high))[:AROUND_CHARS]
-
-
-def _surely(page: Page, piece: Evidence, span: Span) -> bool:
-    """Whether a quote in another document is the one that was noted."""
-    if len(piece.quote) >= TELLING_CHARS:
-        return True
-    before = "".join(page.slice(span.start - 2 * AROUND_CHARS, span.start).split())
-    after = "".join(page.slice(span.end, span.end + 2 * AROUND_CHARS).split())
-    prefix, suffix = "".join(piece.prefix.split())[-12:], "".join(piece.suffix.split())[:12]
-    return bool(prefix and before.endswith(prefix)) or bool(suffix and after.startswith(suffix))
 
 
 def _lies_in(piece: Evidence, source: str) -> bool:
