@@ -54,7 +54,11 @@ def test_meaning_finds_far_more_than_words_on_the_labelled_set(desk: Desk) -> No
     assert both >= 0.6 and both >= words + 0.4
 
 
-def test_the_second_look_leaves_out_what_has_nothing_to_do_with_it(open_desk: Callable[..., Desk]) -> None:
+def test_the_second_look_leaves_out_what_has_nothing_to_do_with_it(
+    open_desk: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nearness, "PATIENCE_SECONDS", 60.0)  # on a loaded machine as well
+    monkeypatch.setattr(nearness, "SECOND_SECONDS", 60.0)
     desk = open_desk(second_stage=True)
     fill(desk)
     for note in NOTES[:40]:
