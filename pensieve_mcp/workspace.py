@@ -532,8 +532,8 @@ class Workspace:
     def progress(self) -> BuildProgress:
         """Where the build stands, whichever process does it; also before a builder of ours has said its first word."""
         progress = self.corpus.progress()
-        if progress.state == "ready":
-            return progress
+        if progress.state in ("ready", "building"):
+            return progress  # what another process does counts for more than what became of a builder of ours
         with self._lock:
             worker = self._open.get("build")
         return cast("BuildProgress", worker.checked(progress)) if worker is not None else progress

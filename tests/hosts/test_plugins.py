@@ -77,12 +77,15 @@ def found(host: str, prepare: Any) -> str:
 
 
 @needs("claude")
-def test_the_plugin_of_claude_code_from_its_marketplace(runner: None) -> None:
+@pytest.mark.parametrize(
+    "marketplace", [MANIFESTS / "claude-code", MANIFESTS.parent], ids=["its folder", "the clone"]
+)
+def test_the_plugin_of_claude_code_from_its_marketplace(runner: None, marketplace: Path) -> None:
     """Server, skill and subagent; without the setting *Documents* it serves the open project."""
 
     def prepare(home: Path, work: Path, environment: dict[str, str]) -> list[str]:
         project(work)
-        call("claude", environment, "plugin", "marketplace", "add", str(MANIFESTS / "claude-code"))
+        call("claude", environment, "plugin", "marketplace", "add", str(marketplace))
         call("claude", environment, "plugin", "install", "pensieve@pensieve-statelm")
         return ["--allowedTools", "mcp__plugin_pensieve_pensieve"]
 

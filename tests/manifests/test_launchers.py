@@ -37,6 +37,11 @@ pytestmark = [
 ]
 
 
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
 def uv(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [str(UV), *arguments],
