@@ -42,6 +42,9 @@ RECENT_READS = 8  # chunks in which a quote without a place is looked for first
 
 
 RUN_VARIABLE = "PENSIEVE_RUN"
+GATEWAY_VARIABLE = "PENSIEVE_GATEWAY"
+"""Set for a host that `pensieve run` starts, so that a plugin in it leaves the forgetting to the gateway."""
+
 _RUN = re.compile(r"[0-9a-f-]{8,64}\Z")
 
 

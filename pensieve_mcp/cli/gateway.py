@@ -119,7 +119,7 @@ def run(
 
     Everything after HOST goes to the host. Its own configuration files stay as they are; its exit code is ours.
     """
-    from pensieve_mcp.episode import RUN_VARIABLE, forget_run
+    from pensieve_mcp.episode import GATEWAY_VARIABLE, RUN_VARIABLE, forget_run
     from pensieve_mcp.gateway import hosts
 
     found = program or shutil.which(host)
@@ -168,7 +168,8 @@ def run(
                 )
                 for warning in launched.warnings:
                     say(warning)
-                code = started.run([found, *launched.arguments], dict(launched.environment))
+                surroundings = {**launched.environment, GATEWAY_VARIABLE: running.url}
+                code = started.run([found, *launched.arguments], surroundings)
         finally:
             forget_run(workspace.state, name)
         _tell_summary(running)

@@ -6,6 +6,7 @@ one rule that plugins ask which results and calls stand forgotten.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -68,10 +69,17 @@ def forgotten(shell: Shell, servers: tuple[str, ...]) -> None:
 
     Raises Miscast for anything else, so that a plugin knows that nobody answers it.
     """
+    from pensieve_mcp.episode import GATEWAY_VARIABLE
     from pensieve_mcp.gateway.asking import forgotten as rule
     from pensieve_mcp.gateway.reading import Facts
     from pensieve_mcp.spellbook.registry import spellbook
 
+    if shell.environment.get(GATEWAY_VARIABLE):
+        raise Miscast(
+            "This host is behind the gateway, which takes deleted text out of its requests.",
+            hint="Nothing is left to do for a plugin.",
+            slug="gateway_is_there",
+        )
     told = _told()
     steps = told.get("steps")
     if not isinstance(steps, list):
@@ -79,8 +87,12 @@ def forgotten(shell: Shell, servers: tuple[str, ...]) -> None:
     facts = Facts(frozenset(servers) or frozenset({"pensieve"}), frozenset(spellbook()))
     answer = rule(steps, facts)
     if answer["results"] and (mark := _mark(shell, told.get("compacts"))) is not None:
-        mark.parent.mkdir(parents=True, exist_ok=True)
-        mark.touch()
+        with contextlib.suppress(OSError):  # without it the hook speaks once too often, and nothing is lost
+            mark.parent.mkdir(parents=True, exist_ok=True)
+            for old in mark.parent.iterdir():  # where no hook is set up, nobody takes them
+                if time.time() - old.stat().st_mtime > MARK_SECONDS:
+                    old.unlink()
+            mark.touch()
     put(json.dumps(answer, ensure_ascii=True))
 
 

@@ -11,6 +11,7 @@ import hashlib
 import itertools
 import logging
 import re
+import secrets
 import threading
 import time
 from collections import OrderedDict
@@ -83,6 +84,7 @@ class Keeper:
         self._open = open_workspace
         self._own_tool = own_tool
         self._turns = itertools.count(1)
+        self._token = secrets.token_hex(4)  # turns of another gateway are others
         self._run = run
         self._told: int | None = None
         self._policy = policy
@@ -136,7 +138,7 @@ class Keeper:
 
     def new_turn(self, report: Report, thread: Thread) -> str:
         """A name for the answer to a request."""
-        return f"{thread.name or report.session}#{next(self._turns)}"
+        return f"{thread.name or report.session}#{self._token}-{next(self._turns)}"
 
     def saw_answer(
         self, report: Report, thread: Thread, usage: Usage | None, turn: str = ""

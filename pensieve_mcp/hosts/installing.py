@@ -156,6 +156,12 @@ def plan_install(
         planned.append(_rule_change(host.rule(machine, inside, name), add=True))
     elif allow and host.asks:
         remarks.append(host.asks)
+    if plugin and name != SERVER:
+        raise Miscast(
+            f"The plugin knows the server as {SERVER}, not as {name}.",
+            hint="Leave out --name, or --plugin.",
+            slug="no_such_extra",
+        )
     if shell is not None:
         more, words_ = _extras(host, machine, inside, shell, planned, options, plugin=plugin, hook=hook)
         planned, remarks = more, [*remarks, *words_]
@@ -246,8 +252,8 @@ def plan_uninstall(
     project: PurePath | None = None,
     name: str = SERVER,
 ) -> Plan:
-    """The plan to take the entry out, the rule that let its tools run, hook and plugin. Raises HostError for an entry
-    that is not ours."""
+    """The plan to take the entry out and the rule that let its tools run; with the last of ours hook and plugin, too.
+    Raises HostError for an entry that is not ours."""
     place = _place(host, machine, scope, project)
     found = files.read(Path(place.path))
     notation = editing.NOTATIONS[place.notation]
@@ -265,6 +271,10 @@ def plan_uninstall(
     inside = project if scope == "project" else None
     if host.rule is not None:
         planned.append(_rule_change(host.rule(machine, inside, name), add=False))
+    section = notation.read(found.text).get(host.section) if found.there else None
+    others = section if isinstance(section, dict) else {}
+    if any(key != name and launcher_length(value) is not None for key, value in others.items()):
+        return Plan(host, name, tuple(planned), None)  # hook and plugin serve the one that stays
     if _has_hook(host, machine, inside):
         planned = _joined(planned, host, machine, inside, None)
     if extras.has_plugin(host, machine, inside):

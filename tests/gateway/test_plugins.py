@@ -124,6 +124,8 @@ def shell(folder: Path, told: str, *words: str, **environment: str) -> subproces
 def test_whoever_asks_the_rule_wrongly_is_told_by_its_exit_code(tmp_path: Path) -> None:
     for told in ("", "no json", "[1]", '{"steps": 7}'):
         assert shell(tmp_path, told, *RULE).returncode == 1
+    behind = shell(tmp_path, '{"steps": []}', *RULE, PENSIEVE_GATEWAY="http://127.0.0.1:1")
+    assert behind.returncode == 1 and "behind the gateway" in behind.stderr
     done = shell(tmp_path, '{"steps": []}', *RULE)
     assert (done.returncode, json.loads(done.stdout)) == (0, {"results": {}, "calls": {}})
 

@@ -137,6 +137,7 @@ def test_arguments_exit_code_and_an_untouched_home(host: str, bench: Bench) -> N
     assert (process.returncode, out) == (7, "here\n"), errors
     assert "pensieve: Nothing passed the gateway." in errors and "Traceback" not in errors
     told = bench.told()
+    assert told["env"]["PENSIEVE_GATEWAY"].startswith("http://127.0.0.1:")
     assert told["argv"][-2:] == ["a b", "7"]
     entry = server_of(host, told)
     words = [*entry.get("args", []), *entry.get("command", [])]

@@ -169,6 +169,17 @@ def test_a_host_that_takes_none_says_so(machine: Machine, shell: Launch) -> None
     assert not everything(machine)
 
 
+def test_hook_and_plugin_go_with_the_last_server(machine: Machine, shell: Launch) -> None:
+    put("claude-code", machine, shell, plugin=True, hook=True)
+    put("claude-code", machine, shell, name="pensieve-docs")
+    installing.apply(installing.plan_uninstall(HOSTS["claude-code"], machine, name="pensieve-docs"))
+    assert extras.has_plugin(HOSTS["claude-code"], machine, None)
+    assert "session-start" in (Path(machine.home) / ".claude" / "settings.json").read_text()
+
+    with pytest.raises(Miscast, match="knows the server as pensieve"):
+        put("claude-code", machine, shell, name="pensieve-docs", plugin=True)
+
+
 def test_a_file_that_cannot_be_read_stops_only_who_asks_for_the_hook(machine: Machine, shell: Launch) -> None:
     place = Path(machine.home) / ".codex" / "hooks.json"
     place.parent.mkdir()
