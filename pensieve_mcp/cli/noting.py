@@ -258,6 +258,7 @@ def _first_line(content: str) -> str:
 @note.command()
 @click.argument("query", nargs=-1, required=True)
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True)
+@click.option("--words", is_flag=True, help="By words alone, not by meaning.")
 @filter_options
 @json_option
 @command_options
@@ -265,15 +266,18 @@ def search(
     shell: Shell,
     query: tuple[str, ...],
     limit: int,
+    words: bool,
     states: tuple[str, ...],
     statuses: tuple[str, ...],
     under: str | None,
     as_json: bool,
 ) -> None:
-    """Notes with these words, best first."""
+    """Notes with these words, or that mean alike, best first."""
+    asked = " ".join(query)
     with shell.open() as workspace:
         chosen = notes.only(workspace, states, statuses, under)
-        answer = workspace.notebook.search(" ".join(query), limit=limit, only=chosen)
+        near = None if words else workspace.recollection.notes.near(asked)
+        answer = workspace.notebook.search(asked, limit=limit, only=chosen, near=near)
         if as_json:
             put_json(
                 [{"key": h.line.key, "summary": h.line.summary, "snippet": h.snippet} for h in answer.hits]
@@ -283,7 +287,7 @@ def search(
             ("key", "summary", "snippet"), [(h.line.key, h.line.summary, h.snippet) for h in answer.hits]
         )
         if not answer.hits:
-            say("No note has these words.")
+            say("No note has these words, or means alike.")
 
 
 @note.command()
