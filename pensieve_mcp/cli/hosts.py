@@ -192,7 +192,12 @@ def _carry_out(plan: Plan, *, dry_run: bool, as_json: bool, done: str, idle: str
         else:
             say(f"{one.path}" + (f" (the old one is {one.backup.name})" if one.backup else " (new)"))
     if written:
-        say(f"{plan.host.title}: {plan.name} {done}. {plan.host.again}".rstrip())
+        next_step = (
+            plan.host.again
+            if plan.entry is not None
+            else f"{plan.host.title} forgets it when it starts anew."
+        )
+        say(f"{plan.host.title}: {plan.name} {done}. {next_step}".rstrip())
     for remark in plan.remarks:
         say(remark)
 

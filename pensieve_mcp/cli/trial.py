@@ -41,6 +41,9 @@ SMALL = {"window_tokens": 8_000, "reserve_tokens": 500, "chunk_tokens": 800}
 MAX_QUOTE_CHARS = 480
 MAX_QUOTE_SENTENCES = 5
 QUOTES_IN_ANSWER = 3
+RANK_WEIGHT = 0.9  # what a place further down in the search takes off a quote
+LONE_WEIGHT = 0.5  # of a quote that holds only one of the question's words
+TITLE_WEIGHT = 0.5  # of a quote that ends without a mark, as headings do
 CHUNK_HANDLE = re.compile(r"c\d+(–c\d+)?")
 NAME = re.compile(r"\b(?:[A-Z][a-z]+ ){1,2}[A-Z][a-z]+\b")
 STOP = frozenset(
@@ -240,14 +243,14 @@ class ScriptedHost:
             self._first_of_question = int(search.message["invoking_msg_id"][1:])
         found: list[Quote] = []
         hits = [hit["chunk_id"] for hit in search.result["retrieved_chunks"] if hit["chunk_id"] not in seen]
-        for chunk_id in hits[: self.reads]:
+        for rank, chunk_id in enumerate(hits[: self.reads]):
             seen.add(chunk_id)
             read = self.cast("readChunk", chunk_id=chunk_id)
             self.read_tokens += read.message["tokens"]
             content = "".join(part["content"] for part in read.result["retrieved_chunk"])
             text, score = best_quote(keyword, content)
             if text:
-                quote = Quote(" ".join(text.split()), chunk_id, score)
+                quote = Quote(" ".join(text.split()), chunk_id, score * RANK_WEIGHT**rank)
                 found.append(quote)
                 self.cast(
                     "note",
@@ -282,7 +285,7 @@ def _key(question: str, number: int) -> str:
 
 def best_quote(question: str, text: str) -> tuple[str, float]:
     """The run of sentences that holds most of the question's words, weighed by how rare they are in the text, and its
-    score; empty when none holds two of them."""
+    score. One that holds a single word of several counts little; empty when none holds any."""
     stems = {_stem(word) for word in re.findall(r"\w+", question.lower()) if word not in STOP}
     paragraphs = [_sentences(paragraph) for paragraph in re.split(r"\n\s*\n", text)]
     everywhere = [_stems(sentence) & stems for paragraph in paragraphs for sentence in paragraph]
@@ -296,11 +299,14 @@ def best_quote(question: str, text: str) -> tuple[str, float]:
                     text.index(paragraph[start]) : text.index(paragraph[end - 1]) + len(paragraph[end - 1])
                 ]
                 held = _stems(run) & stems
-                if len(run) > MAX_QUOTE_CHARS or len(held) < min(2, len(stems)):
+                if len(run) > MAX_QUOTE_CHARS or not held:
                     continue
-                score = sum(weight[stem] for stem in held) * (
-                    1 - 0.02 * (end - start - 1)
-                )  # shorter is better
+                shorter_is_better = 1 - 0.02 * (end - start - 1)
+                score = sum(weight[stem] for stem in held) * shorter_is_better
+                if len(held) == 1 < len(stems):
+                    score *= LONE_WEIGHT
+                if not re.search(r"[.!?:;。！？][”\"')]*\Z", run):
+                    score *= TITLE_WEIGHT
                 if score > best_score:
                     best, best_score = run, score
     return best.strip(), best_score

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from pensieve_mcp.errors import PensieveError
 from pensieve_mcp.hosts import editing, files, plugin_checkup
-from pensieve_mcp.hosts.catalog import DISTRIBUTION, HOSTS, Host, Scope, launcher_length, served, words
+from pensieve_mcp.hosts.catalog import DISTRIBUTION, HOSTS, Host, Place, Scope, launcher_length, served, words
 from pensieve_mcp.hosts.extra_checkup import extra_findings
 from pensieve_mcp.hosts.machine import Machine
 from pensieve_mcp.hosts.starting import Entry, Finding, again, ask_version, starting
@@ -83,10 +83,12 @@ def _entries(host: Host, machine: Machine, project: Path | None) -> tuple[list[E
     entries: list[Entry] = []
     broken: list[Finding] = []
     scopes: tuple[Scope, ...] = ("user", "project")
+    read: list[PurePath] = []
     for scope in scopes:
         place = host.place(machine, scope, project)
-        if place is None or not machine.exists(place.path):
-            continue
+        if place is None or not machine.exists(place.path) or place.path in read:
+            continue  # in the home directory the project's file is often the user's
+        read.append(place.path)
         try:
             text = files.read(Path(place.path)).text
             whole = editing.NOTATIONS[place.notation].read(text)
@@ -100,16 +102,27 @@ def _entries(host: Host, machine: Machine, project: Path | None) -> tuple[list[E
             if launcher_length(value) is not None:
                 entries.append(Entry(host, scope, place, name, value, whole))
             elif name == "pensieve":
-                started = " ".join(words(value))[:120] or str(value)[:120]
-                broken.append(
-                    Finding(
-                        host.title,
-                        "note",
-                        f"the entry {name!r} in {place.path} starts something else: {started}",
-                        f"Ours is {DISTRIBUTION}; install it beside with --name, or remove that entry.",
-                    )
-                )
+                broken.append(_foreign(host, place, name, value, machine))
     return entries, broken
+
+
+def _foreign(host: Host, place: Place, name: str, value: Any, machine: Machine) -> Finding:
+    """An entry of our name that does not start our server: another's, or one whose program is gone."""
+    command = words(value)
+    program = machine.path(command[0]) if command else None
+    if program is not None and program.is_absolute() and not machine.exists(program):
+        return Finding(
+            host.title,
+            "bad",
+            f"the entry {name!r} in {place.path} starts {program}, which is not there",
+            f"Take that entry out by hand, then pensieve install {host.name}.",
+        )
+    return Finding(
+        host.title,
+        "note",
+        f"the entry {name!r} in {place.path} starts something else: {' '.join(command)[:120] or str(value)[:120]}",
+        f"Ours is {DISTRIBUTION}; install it beside with --name, or remove that entry.",
+    )
 
 
 def _folders(entry: Entry, machine: Machine) -> Iterator[Finding]:

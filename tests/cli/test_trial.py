@@ -95,6 +95,17 @@ def test_the_run_with_the_rarest_words_of_the_question_is_quoted_exactly() -> No
     assert best_quote("Which giraffe?", text) == ("", 0.0)
 
 
+def test_a_quote_with_one_word_of_the_question_is_better_than_none_and_a_sentence_better_than_a_heading() -> (
+    None
+):
+    text = "LEASE AGREEMENT\n\nThe lease shall continue until 31 December 2031, unless terminated earlier."
+
+    quote, lone = best_quote("When does the lease end?", text)
+
+    assert quote == "The lease shall continue until 31 December 2031, unless terminated earlier."
+    assert lone < best_quote("When is the lease terminated?", text)[1]
+
+
 @given(st.text(alphabet="ab .!?\n“A", max_size=200), st.text(alphabet="ab ?A", max_size=30))
 def test_a_quote_always_stands_in_the_text(text: str, question: str) -> None:
     quote, score = best_quote(question, text)

@@ -244,6 +244,25 @@ def test_an_entry_of_somebody_else(bench: Bench) -> None:
     assert "pensieve-statelm" in bench.told("starts something else", "note").advice
 
 
+def test_an_entry_whose_program_is_gone_is_told_as_gone_whatever_it_was(bench: Bench, tmp_path: Path) -> None:
+    path = bench.install("codex")
+    gone = tmp_path / "gone" / "pensieve-renamed"
+    path.write_text(f"[mcp_servers.pensieve]\ncommand = '{gone}'\n", encoding="utf-8")
+
+    assert "is not there" in bench.told(str(gone), "bad").detail
+
+
+@pytest.mark.parametrize("name", ["codex", "cursor", "gemini"])
+def test_at_home_the_users_file_is_not_the_projects_as_well(bench: Bench, name: str) -> None:
+    path = bench.install(name)
+    home = path.parent.parent
+
+    findings = [one for one in bench.findings(home) if one.host not in ("hosts", "uv")]
+
+    assert not [one for one in findings if "twice" in one.detail]
+    assert len(findings) == len(set(findings))
+
+
 def test_two_servers_over_the_same_folders(bench: Bench, tmp_path: Path) -> None:
     bench.install("cursor")
     bench.install("cursor", name="docs")
