@@ -8,7 +8,7 @@ results pass by us. A host that is not behind the gateway keeps what was deleted
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, astuple, dataclass, fields
+from dataclasses import astuple, dataclass, fields
 from typing import Any, Literal
 
 from pensieve_mcp.ledger.events import Entry, Transcript
@@ -82,6 +82,20 @@ class PluginSight:
 
 
 @dataclass(frozen=True, slots=True)
+class Share:
+    """What a message takes of the prompt, or `count` smaller ones of a kind together.
+
+    `name` is its handle, `#5` for the fifth message where that has none, `system` or `tools`; empty for several.
+    """
+
+    name: str
+    kind: str  # system, tools, user, assistant, thinking, call, result, …
+    label: str
+    count: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class Sighting:
     """What the gateway last saw of a conversation; it stands in the episode's `extra` under `gateway`.
 
@@ -102,9 +116,15 @@ class Sighting:
     present: str = ""  # handles in the last request, as a msg_id names them
     last_number: int = 0  # the highest m id in it
     calls: tuple[SeenCall, ...] = ()  # of our server, in answers that passed, the latest last
+    shares: tuple[Share, ...] = ()  # the prompt message by message, the heaviest first
 
     def to_extra(self) -> dict[str, Any]:
-        return {**asdict(self), "calls": [list(astuple(call)) for call in self.calls]}
+        plain = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {
+            **plain,
+            "calls": [list(astuple(call)) for call in self.calls],
+            "shares": [list(astuple(share)) for share in self.shares],
+        }
 
     @classmethod
     def from_extra(cls, extra: Mapping[str, object]) -> Sighting | None:
@@ -115,7 +135,9 @@ class Sighting:
         known = {f.name for f in fields(cls)}
         try:
             calls = tuple(SeenCall(*call) for call in found.get("calls", ()))
-            return cls(**{**{name: value for name, value in found.items() if name in known}, "calls": calls})
+            shares = tuple(Share(*share) for share in found.get("shares", ()))
+            told = {name: value for name, value in found.items() if name in known}
+            return cls(**{**told, "calls": calls, "shares": shares})
         except TypeError:
             return None
 

@@ -2,7 +2,8 @@
 results are known there, contents can come back, and the budget is the real one.
 
 The request never waits for it for long and never fails with it: a full disk, a locked or damaged database is
-logged and told in the summary, and the conversation goes on.
+logged and told in the summary, and the conversation goes on. What came up while a transaction was written goes into
+the next one together, since making one durable takes longer than all else.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import secrets
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -23,9 +24,10 @@ from typing import TYPE_CHECKING
 from pensieve_mcp.budget import SeenCall, Sighting
 from pensieve_mcp.episode import remember_run
 from pensieve_mcp.errors import NoSuchMessage, PensieveError
+from pensieve_mcp.gateway.itemising import shares_of
 from pensieve_mcp.gateway.rewrite import HostResult, Report
 from pensieve_mcp.gateway.timing import BYTES_PER_TOKEN, Policy
-from pensieve_mcp.ledger.events import Message, Said
+from pensieve_mcp.ledger.events import Message
 from pensieve_mcp.wire.calls import Call
 from pensieve_mcp.wire.usage import Usage
 
@@ -36,6 +38,7 @@ log = logging.getLogger(__name__)
 
 MOST_WAITING = 256  # jobs; a ledger that is this far behind is stuck, and newer sightings replace older ones
 MOST_KEPT = 4_096
+MOST_KNOWN = 100_000
 MOST_CALLS = 64  # that a host has been told of and has not made yet; it makes them at once, or never
 
 
@@ -46,6 +49,19 @@ class Thread:
     host: str = ""  # as the server calls it: claude-code, codex
     name: str = ""
     is_shared: bool = False  # the server knows the conversation by the same name
+
+
+@dataclass(frozen=True, slots=True)
+class _Sight:
+    """What one request or its answer showed, to be written. The future ends with the episode's id."""
+
+    report: Report
+    thread: Thread
+    usage: Usage | None = None
+    turn: str = ""
+    calls: tuple[SeenCall, ...] = ()
+    first: bool = False  # of this request
+    written: Future[int | None] = field(default_factory=Future, compare=False)
 
 
 @dataclass(slots=True)
@@ -90,22 +106,22 @@ class Keeper:
         self._policy = policy
         self._workspace: Workspace | None = None
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="gateway-ledger")
-        self._waiting = 0
         self._lock = threading.Lock()
+        self._waiting: list[_Sight] = []
+        self._is_writing = False
         self._episodes: OrderedDict[tuple[str, str], int] = OrderedDict()
         self._recorded: OrderedDict[tuple[int, str], None] = OrderedDict()
         self._seen: OrderedDict[int, Sighting] = OrderedDict()
-        self._known_calls: set[str] = set()
+        self._known_calls: OrderedDict[str, None] = OrderedDict()
         self._homeless: dict[tuple[str, str], dict[str, HostResult]] = {}
-        self._looked: dict[int, Report] = {}  # episode → the report written last; some are written twice
         self._real_share: dict[int, float] = {}  # episode → the provider's tokens for a byte sent
         self.totals = Totals()
 
     # -- what the proxy tells ----------------------------------------------------------------------------------
 
-    def saw_request(self, report: Report, thread: Thread) -> Future[int | None] | None:
-        """Count it. What the server must know before the answer is there is written at once; the future ends
-        with the episode's id. None when that can wait for `saw_answer`, or nothing will be written.
+    def saw_request(self, report: Report, thread: Thread) -> bool:
+        """Count it. Answers whether it shows what the server must know before the model calls it again: handles, or
+        which conversation it is. Then `write` it before the host has such a call; else `saw_answer` will do.
         """
         with self._lock:
             totals = self.totals
@@ -118,9 +134,15 @@ class Keeper:
                     totals.forgotten.add(one.handle)
                 if one.role == "tool":
                     totals.read.setdefault(one.tool, set()).add(one.handle)
-        return (
-            self._later(lambda: self._write(report, thread, None)) if self._has_news(report, thread) else None
-        )
+        if (thread.host, thread.name or report.session) not in self._episodes:
+            return True
+        return any(one.call_id not in self._known_calls for one in report.host_results)
+
+    def write(self, report: Report, thread: Thread) -> Future[int | None] | None:
+        """Write what a request showed, without waiting for its answer; the future ends with the episode's id. None
+        when nothing will be written.
+        """
+        return self._later(_Sight(report, thread, first=True))
 
     def saw_calls(
         self, report: Report, thread: Thread, turn: str, calls: Sequence[Call], usage: Usage | None
@@ -134,16 +156,18 @@ class Keeper:
             for call in calls
             if (tool := self._own_tool(call.name, call.namespace)) is not None
         )
-        return self._later(lambda: self._write(report, thread, usage, turn, seen)) if seen else None
+        return self._later(_Sight(report, thread, usage, turn, seen)) if seen else None
 
     def new_turn(self, report: Report, thread: Thread) -> str:
         """A name for the answer to a request."""
         return f"{thread.name or report.session}#{self._token}-{next(self._turns)}"
 
     def saw_answer(
-        self, report: Report, thread: Thread, usage: Usage | None, turn: str = ""
+        self, report: Report, thread: Thread, usage: Usage | None, turn: str = "", *, again: bool = False
     ) -> Future[int | None] | None:
-        """The answer has passed by, and told what it cost or not; now all of it is written."""
+        """The answer has passed by, and told what it cost or not; now all of it is written. `again`: its request
+        was written before.
+        """
         if usage is not None:
             with self._lock:
                 totals = self.totals
@@ -153,15 +177,7 @@ class Keeper:
                 totals.written += usage.written
                 totals.answer += usage.output
                 totals.peak = max(totals.peak, usage.input)
-        return self._later(lambda: self._write(report, thread, usage, turn))
-
-    def _has_news(self, report: Report, thread: Thread) -> bool:
-        """Whether this request shows what the server must know before the model calls it again: handles, or
-        which conversation it is.
-        """
-        if (thread.host, thread.name or report.session) not in self._episodes:
-            return True
-        return any(one.call_id not in self._known_calls for one in report.host_results)
+        return self._later(_Sight(report, thread, usage, turn, first=not again))
 
     def close(self) -> None:
         """Write what waits, within a few seconds, and close."""
@@ -176,27 +192,36 @@ class Keeper:
         done.wait(5.0)
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _later(self, job: Callable[[], int | None]) -> Future[int | None] | None:
+    def _later(self, sight: _Sight) -> Future[int | None] | None:
         if self._open is None:
             return None
         with self._lock:
-            if self._waiting >= MOST_WAITING:
+            if len(self._waiting) >= MOST_WAITING:
                 return None
-            self._waiting += 1
-        return self._pool.submit(self._guarded, job)
+            self._waiting.append(sight)
+            begin, self._is_writing = not self._is_writing, True
+        if begin:
+            self._pool.submit(self._write_all)
+        return sight.written
 
-    def _guarded(self, job: Callable[[], int | None]) -> int | None:
-        try:
-            return job()
-        except PensieveError as error:
-            self._trouble(str(error))
-        except Exception as error:  # a fault here must not reach the conversation
-            log.exception("the ledger could not be written")
-            self._trouble(f"{type(error).__name__}: {error}")
-        finally:
+    def _write_all(self) -> None:
+        while True:
             with self._lock:
-                self._waiting -= 1
-        return None
+                sights, self._waiting = self._waiting, []
+                if not sights:
+                    self._is_writing = False
+                    return
+            found: list[int | None] = [None] * len(sights)
+            try:
+                found = self._write(sights)
+            except PensieveError as error:
+                self._trouble(str(error))
+            except Exception as error:  # a fault here must not reach the conversation
+                log.exception("the ledger could not be written")
+                self._trouble(f"{type(error).__name__}: {error}")
+            finally:
+                for sight, episode_id in zip(sights, found, strict=True):
+                    sight.written.set_result(episode_id)
 
     def _trouble(self, words: str) -> None:
         with self._lock:
@@ -206,58 +231,64 @@ class Keeper:
 
     # -- on the ledger's thread --------------------------------------------------------------------------------
 
-    def _write(
-        self,
-        report: Report,
-        thread: Thread,
-        usage: Usage | None,
-        turn: str = "",
-        calls: tuple[SeenCall, ...] = (),
-    ) -> int | None:
+    def _write(self, sights: Sequence[_Sight]) -> list[int | None]:
+        """Write them together; answers the episode of each, None where the server has not spoken yet."""
         workspace = self._opened()
-        key = (thread.host, thread.name or report.session)
-        episode_id = self._episode(workspace, report, thread, key)
-        fresh = {one.call_id: one for one in report.host_results}
-        if episode_id is None:
-            if key[1] and fresh:  # the server has not spoken in this conversation: keep them until it does
-                self._homeless.setdefault(key, {}).update(fresh)
-                self._known_calls |= set(fresh)
-            return None
-        self._record(workspace, episode_id, [*self._homeless.pop(key, {}).values(), *fresh.values()])
-        earlier = self._sighting(workspace, episode_id)
+        found: list[int | None] = []
+        results: dict[tuple[int, str], HostResult] = {}
+        seen: dict[int, Sighting] = {}
+        for sight in sights:
+            report, thread = sight.report, sight.thread
+            key = (thread.host, thread.name or report.session)
+            episode_id = self._episode(workspace, report, thread, key)
+            found.append(episode_id)
+            fresh = {one.call_id: one for one in report.host_results}
+            if episode_id is None:
+                if (
+                    key[1] and fresh
+                ):  # the server has not spoken in this conversation: keep them until it does
+                    self._homeless.setdefault(key, {}).update(fresh)
+                    self._know(fresh)
+                continue
+            for one in (*self._homeless.pop(key, {}).values(), *fresh.values()):
+                if (episode_id, one.call_id) not in self._recorded:
+                    results[episode_id, one.call_id] = one
+            seen[episode_id] = self._sighted(
+                seen.get(episode_id) or self._sighting(workspace, episode_id), sight, episode_id
+            )
+        self._record(workspace, results, seen)
+        for episode_id, sighting in seen.items():
+            self._seen[episode_id] = sighting
+        self._know(call_id for _, call_id in results)
+        return found
+
+    def _sighted(self, earlier: Sighting, sight: _Sight, episode_id: int) -> Sighting:
+        report, usage = sight.report, sight.usage
         share = usage.input / max(1, report.bytes_out) if usage else self._real_share.get(episode_id)
-        if usage:
-            self._real_share[episode_id] = usage.input / max(1, report.bytes_out)
+        if usage and share:
+            self._real_share[episode_id] = share
         prompt = usage.input if usage else round(report.bytes_out * (share or 1 / BYTES_PER_TOKEN))
         handles = [one.handle for one in report.messages if one.state != "gone"]
         numbers = sorted(int(handle[1:]) for handle in handles if handle.startswith("m"))
         last = report.decisions[-1] if report.decisions else None
-        first_look = self._looked.get(episode_id) is not report
-        self._looked[episode_id] = report
-        self._see(
-            workspace,
-            episode_id,
-            replace(
-                earlier,
-                at=time.time(),
-                policy=self._policy.name,
-                window=self._policy.window_tokens,
-                prompt=prompt,
-                answer=usage.output if usage else 0,
-                peak=max(earlier.peak, prompt),
-                is_real=usage is not None,
-                requests=earlier.requests + first_look,
-                saved=earlier.saved + report.saved_tokens * first_look,
-                waiting=report.waiting_tokens,
-                why=last.why if last else "",
-                present=",".join(
-                    [*_runs(numbers), *(handle for handle in handles if handle.startswith("h"))]
-                ),
-                last_number=numbers[-1] if numbers else 0,
-                calls=(*_still_to_make(earlier.calls, thread, turn), *calls)[-MOST_CALLS:],
-            ),
+        return replace(
+            earlier,
+            at=time.time(),
+            policy=self._policy.name,
+            window=self._policy.window_tokens,
+            prompt=prompt,
+            answer=usage.output if usage else 0,
+            peak=max(earlier.peak, prompt),
+            is_real=usage is not None,
+            requests=earlier.requests + sight.first,
+            saved=earlier.saved + report.saved_tokens * sight.first,
+            waiting=report.waiting_tokens,
+            why=last.why if last else "",
+            present=",".join([*_runs(numbers), *(handle for handle in handles if handle.startswith("h"))]),
+            last_number=numbers[-1] if numbers else 0,
+            calls=(*_still_to_make(earlier.calls, sight.thread, sight.turn), *sight.calls)[-MOST_CALLS:],
+            shares=shares_of(report, prompt),
         )
-        return episode_id
 
     def _opened(self) -> Workspace:
         assert self._open is not None
@@ -291,44 +322,38 @@ class Keeper:
             self._told = found
         return found
 
-    def _record(self, workspace: Workspace, episode_id: int, results: list[HostResult]) -> None:
-        """Host results with their handles and contents, each once."""
-        ledger = workspace.ledger
-        new = [one for one in results if (episode_id, one.call_id) not in self._recorded]
-        new = [
-            one
-            for one in new
-            if all(
-                stored.episode_id != episode_id for stored in ledger.by_host_call(one.call_id, role="tool")
-            )
-        ]
-        if new:
-            first = ledger.reserve(len(new))
-            contents, said = {}, []
-            for number, one in enumerate(new, first):
-                digest = hashlib.sha256(one.text.encode("utf-8", "surrogatepass")).digest()
-                contents[digest] = one.text
-                said.append(
-                    Said(
-                        Message(
-                            number,
-                            "tool",
-                            one.tool,
-                            one.tokens,
-                            digest,
-                            label=one.label,
-                            handle=one.handle,
-                            host_call_id=one.call_id,
-                            is_error=one.is_error,
-                        )
-                    )
-                )
-            ledger.append(episode_id, said, contents)
-        for one in results:
-            self._recorded[(episode_id, one.call_id)] = None
-            self._known_calls.add(one.call_id)
+    def _record(
+        self,
+        workspace: Workspace,
+        results: Mapping[tuple[int, str], HostResult],
+        seen: Mapping[int, Sighting],
+    ) -> None:
+        """Host results with their handles and contents, each once, and the sightings."""
+        told = workspace.ledger.told_of([call_id for _, call_id in results]) if results else set()
+        contents: dict[bytes, str] = {}
+        messages: list[tuple[int, Message]] = []
+        for (episode_id, call_id), one in results.items():
+            if (episode_id, call_id) in told:
+                continue
+            text = one.text
+            digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+            contents[digest] = text
+            messages.append((episode_id, replace(one.known.message, digest=digest)))
+        workspace.ledger.keep_sightings(
+            messages,
+            contents,
+            {number: {"gateway": sighting.to_extra()} for number, sighting in seen.items()},
+        )
+        for key in results:
+            self._recorded[key] = None
         while len(self._recorded) > MOST_KEPT:
             self._recorded.popitem(last=False)
+
+    def _know(self, calls: Iterable[str]) -> None:
+        for call_id in calls:
+            self._known_calls[call_id] = None
+        while len(self._known_calls) > MOST_KNOWN:
+            self._known_calls.popitem(last=False)
 
     def _sighting(self, workspace: Workspace, episode_id: int) -> Sighting:
         if episode_id not in self._seen:
@@ -337,10 +362,6 @@ class Keeper:
             while len(self._seen) > MOST_KEPT:
                 self._seen.popitem(last=False)
         return self._seen[episode_id]
-
-    def _see(self, workspace: Workspace, episode_id: int, now: Sighting) -> None:
-        self._seen[episode_id] = now
-        workspace.ledger.set_extra(episode_id, gateway=now.to_extra())
 
 
 def _episode_of_messages(workspace: Workspace, report: Report) -> int | None:

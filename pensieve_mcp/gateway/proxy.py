@@ -51,6 +51,7 @@ HOP_BY_HOP = frozenset(
 OWN_HEADER = b"x-pensieve-gateway"
 CONNECT_SECONDS = 60.0
 IN_THREAD_BYTES = 400_000  # reading more than this takes longer than other streams should wait
+NEWS_SECONDS = 0.05
 WRITE_SECONDS = 1.0  # an answer waits so long for new handles to stand in the ledger
 ERROR_TYPES = {"anthropic": "api_error", "responses": "server_error", "chat": "server_error"}
 
@@ -211,6 +212,7 @@ class _Passing:
         self._begun = False
         self._report: Report | None = None
         self._thread = Thread()
+        self._news: asyncio.TimerHandle | None = None
         self._written: Future[int | None] | None = None
 
     async def go(self) -> None:
@@ -338,19 +340,29 @@ class _Passing:
             keeper = self._proxy._keeper
             thread = thread_of(dict(self._headers), report.session)
             self._thread = thread
-            self._written = keeper.saw_request(report, thread)
+            if keeper.saw_request(report, thread):
+                # Soon, but not while the request is on its way: the model takes longer than that to call.
+                self._news = asyncio.get_running_loop().call_later(NEWS_SECONDS, self._write_news)
+
+    def _write_news(self) -> None:
+        """What the server must know of the request before the model calls it, once."""
+        if self._news is not None:
+            self._news.cancel()
+            self._news = None
+            assert self._report is not None
+            self._written = self._proxy._keeper.write(self._report, self._thread)
 
     # -- and back ----------------------------------------------------------------------------------------------
 
     async def _pass_back(self, answer: httpx2.Response) -> None:
-        # The model may name a new handle in this very answer, and the server must know it by then.
-        await _until_written(self._written)
         listed = _listed(answer.headers.raw)
         headers = [(n.lower(), v) for n, v in answer.headers.raw if n.lower() not in HOP_BY_HOP | listed]
         self._begun = True
         await self._send({"type": "http.response.start", "status": answer.status_code, "headers": headers})
         stream = self._looked_at(answer)
         if stream is None or self._dialect is None or self._report is None:
+            self._write_news()
+            await _until_written(self._written)  # the model may name a new handle in this very answer
             async for chunk in answer.aiter_raw():
                 await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
             await self._send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -365,18 +377,22 @@ class _Passing:
             async for chunk in answer.aiter_raw():
                 plain = opener.feed(chunk)
                 if found := calls.feed(plain):
+                    self._write_news()
                     # Before the host has the end of a call it must stand in the ledger that the call passed here.
                     await _until_written(keeper.saw_calls(report, self._thread, turn, found, reader.usage()))
                 ready, held = (chunk, held) if stream else (held, chunk)
                 if ready:
                     await self._send({"type": "http.response.body", "body": ready, "more_body": True})
                 reader.feed(plain)
+                self._write_news()
             if held:
                 if found := calls.end():
                     await _until_written(keeper.saw_calls(report, self._thread, turn, found, reader.usage()))
                 await self._send({"type": "http.response.body", "body": held, "more_body": True})
         finally:
-            keeper.saw_answer(report, self._thread, reader.usage(), turn)
+            if self._news is not None:
+                self._news.cancel()  # all of it is written now
+            keeper.saw_answer(report, self._thread, reader.usage(), turn, again=self._written is not None)
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
     def _looked_at(self, answer: httpx2.Response) -> bool | None:

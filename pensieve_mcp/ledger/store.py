@@ -12,7 +12,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from pensieve_mcp.errors import Miscast, NoSuchMessage, StorageError
@@ -226,7 +226,8 @@ class Ledger:
         """
         self._blobs.put(contents)
         said = [event.message for event in events if isinstance(event, Said)]
-        texts = {digest: text for digest, text in contents.items() if any(m.digest == digest for m in said)}
+        named = {message.digest for message in said}
+        texts = {digest: text for digest, text in contents.items() if digest in named}
         for message in said:
             if message.digest and message.digest not in texts:
                 text = self._blobs.get(message.digest)
@@ -264,6 +265,46 @@ class Ledger:
         if self._blobs.stored_bytes() > self._quota_bytes:
             self._keep_quota(episode_id)
         return last_id
+
+    def keep_sightings(
+        self,
+        results: Sequence[tuple[int, Message]],
+        contents: Mapping[bytes, str],
+        extras: Mapping[int, Mapping[str, object]],
+    ) -> None:
+        """What a gateway saw in several conversations, by episode id: results of hosts, whose numbers are given
+        here, and entries of `extra`. All or none, in one transaction; durable when it returns. An episode that is
+        gone is passed over. Raises StorageError.
+        """
+        self._blobs.put(contents)
+        shadows = {digest: shadow(text) for digest, text in contents.items()}
+        now = self._clock()
+        with self._connections.writing() as db:
+            there = {
+                episode_id
+                for episode_id in {*extras, *(episode_id for episode_id, _ in results)}
+                if db.conn.execute("SELECT 1 FROM episodes WHERE id = ?", (episode_id,)).fetchone()
+            }
+            kept = [(episode_id, message) for episode_id, message in results if episode_id in there]
+            last = db.conn.execute(
+                "UPDATE ledger_counters SET value = value + ? WHERE name = 'message' RETURNING value",
+                (len(kept),),
+            ).fetchone()[0]
+            for number, (episode_id, message) in enumerate(kept, int(last) - len(kept) + 1):
+                self._say(db, episode_id, replace(message, number=number), shadows, now)
+                db.conn.execute(
+                    "INSERT INTO events (episode_id, at, kind, body) VALUES (?, ?, 'said', ?)",
+                    (episode_id, now, str(number)),
+                )
+            for episode_id in there:
+                db.conn.execute(
+                    "UPDATE episodes SET last_at = max(last_at, ?), extra = json_patch(extra, ?) WHERE id = ?",
+                    (now, json.dumps(extras.get(episode_id, {})), episode_id),
+                )
+        if lost := self._blobs.missing(contents):  # as in `append`
+            self._blobs.put({digest: contents[digest] for digest in lost})
+        if contents and self._blobs.stored_bytes() > self._quota_bytes:
+            self._keep_quota(next(iter(there), 0))
 
     def _say(
         self, db: Database, episode_id: int, message: Message, shadows: Mapping[bytes, Shadow], at: float
@@ -401,6 +442,18 @@ class Ledger:
         """The call and the result that a host's call id names, in order; empty when we know neither."""
         found = self._where("m.host_call_id = ?", _storable(call_id))
         return [stored for stored in found if role is None or stored.message.role == role]
+
+    def told_of(self, call_ids: Sequence[str]) -> set[tuple[int, str]]:
+        """(episode id, host's call id) of the results that we know of these calls."""
+        wanted = json.dumps([_storable(call_id) for call_id in call_ids])
+        with self._connections.reading() as db:
+            return set(
+                db.conn.execute(
+                    "SELECT episode_id, host_call_id FROM messages WHERE role = 'tool' AND host_call_id IN "
+                    "(SELECT value FROM json_each(?))",
+                    (wanted,),
+                ).fetchall()
+            )
 
     def _where(self, condition: str, value: object) -> list[StoredMessage]:
         with self._connections.reading() as db:

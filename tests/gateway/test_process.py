@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -92,11 +93,15 @@ def test_it_tells_where_it_listens_and_at_the_end_what_was_saved(
 def test_killed_in_the_middle_of_a_stream_it_leaves_a_ledger_that_the_next_one_uses(
     environment: dict[str, str], upstream: Upstream
 ) -> None:
+    """Once the host has a call of ours, all that the call may name is safe."""
     go_on = threading.Event()
+    call = {"type": "tool_use", "id": "toolu_1", "name": "mcp__pensieve__checkBudget", "input": {}}
 
     def hanging(handler: Handler, body: bytes) -> None:
         handler.begin_stream()
-        handler.piece(b"data: half\n\n")
+        start = {"type": "content_block_start", "index": 0, "content_block": call}
+        for event in (start, {"type": "content_block_stop", "index": 0}):
+            handler.piece(b"data: " + json.dumps(event).encode() + b"\n\n")
         go_on.wait(60)
 
     upstream.behaviour = hanging
@@ -107,7 +112,7 @@ def test_killed_in_the_middle_of_a_stream_it_leaves_a_ledger_that_the_next_one_u
     with raw_socket(first.url) as line:
         line.sendall(head.encode() + body)
         got = b""
-        while b"half" not in got:
+        while b"content_block_stop" not in got:
             got += line.recv(4096)
         first.end(signal.SIGKILL)
         while piece := _received(line):
