@@ -1,12 +1,13 @@
 """Compressed bodies: opened to be read and edited, closed again the same way when they were edited.
 
-What cannot be opened here (Brotli, Zstandard before Python 3.14, a bomb, damage) is passed on untouched, and said.
+What cannot be opened here (Brotli, a bomb, damage) is passed on untouched, and said.
 """
 
 from __future__ import annotations
 
 import gzip
 import importlib
+import sys
 import zlib
 from typing import Any
 
@@ -19,10 +20,8 @@ class Sealed(Exception):
 
 
 def _zstd() -> Any:
-    try:
-        return importlib.import_module("compression.zstd")  # of the standard library from 3.14 on
-    except ImportError:
-        raise Sealed("the body is Zstandard-compressed, which this Python cannot read") from None
+    """The standard library's from Python 3.14 on, before that the same from PyPI."""
+    return importlib.import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
 
 
 def opened(body: bytes, encoding: str) -> bytes:
@@ -68,7 +67,12 @@ class Opener:
     def __init__(self, encoding: str) -> None:
         encoding = encoding.strip().lower()
         self._plain = encoding in ("", "identity")
-        self._machine = zlib.decompressobj(47) if encoding in ("gzip", "x-gzip", "deflate") else None
+        self._machine: Any = None
+        self._damage: type[Exception] = zlib.error
+        if encoding in ("gzip", "x-gzip", "deflate"):
+            self._machine = zlib.decompressobj(47)
+        elif encoding == "zstd":
+            self._machine, self._damage = _zstd().ZstdDecompressor(), _zstd().ZstdError
 
     def feed(self, data: bytes) -> bytes:
         if self._plain:
@@ -76,7 +80,7 @@ class Opener:
         if self._machine is None:
             return b""
         try:
-            return self._machine.decompress(data, MOST_BYTES)
-        except zlib.error:
+            return bytes(self._machine.decompress(data, MOST_BYTES))
+        except (self._damage, EOFError):  # what follows the end of an answer is none of it
             self._machine = None
             return b""

@@ -450,6 +450,6 @@ def _readable(accepted: bytes) -> bytes:
     kept = [
         part.strip()
         for part in accepted.split(b",")
-        if part.split(b";")[0].strip().lower() in (b"gzip", b"x-gzip", b"deflate", b"identity")
+        if part.split(b";")[0].strip().lower() in (b"gzip", b"x-gzip", b"deflate", b"zstd", b"identity")
     ]
     return b", ".join(kept) or b"identity"

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
+import importlib
 import json
 import logging
 import socket
+import sys
 import threading
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.client import IncompleteRead
+from typing import Any
 
 import pytest
 from talks import FACTS, Talk
@@ -87,7 +92,7 @@ def test_headers_pass_and_authorisation_is_never_logged(
     got = upstream.got[0]
     assert got.header("x-api-key") == secret and got.header("authorization") == f"Bearer {secret}"
     assert got.header("anthropic-beta") == "a,b" and got.header("cookie") == "c=1"
-    assert got.header("accept-encoding") == "gzip;q=0.5" and got.header("proxy-connection") is None
+    assert got.header("accept-encoding") == "gzip;q=0.5, zstd" and got.header("proxy-connection") is None
     assert got.header("host") == upstream.url.removeprefix("http://") and got.header("user-agent") is None
     assert secret not in caplog.text
 
@@ -134,33 +139,63 @@ def test_a_chunked_request_passes(gateway: RunningGateway, upstream: Upstream) -
     assert b"[pensieve: m2 forgotten" in upstream.got[0].body and b"Velsay" not in upstream.got[0].body
 
 
+def zstd() -> Any:
+    return importlib.import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
+
+
+COMPRESSIONS: dict[str, tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]]] = {
+    "gzip": (gzip.compress, gzip.decompress),
+    "deflate": (zlib.compress, zlib.decompress),
+    "zstd": (lambda plain: zstd().compress(plain), lambda packed: zstd().decompress(packed)),
+}
+
+
+@pytest.mark.parametrize("encoding", COMPRESSIONS)
 def test_a_compressed_request_is_opened_edited_and_closed_again(
-    gateway: RunningGateway, upstream: Upstream
+    gateway: RunningGateway, upstream: Upstream, encoding: str
 ) -> None:
-    untouched = gzip.compress(Talk().body("anthropic"))
-    ask(gateway.url, "POST", "/v1/messages", untouched, {**JSON, "Content-Encoding": "gzip"})
-    ask(
-        gateway.url,
-        "POST",
-        "/v1/messages",
-        gzip.compress(deleted_talk().body("anthropic")),
-        {**JSON, "Content-Encoding": "gzip"},
-    )
+    """Codex compresses with Zstandard where it is logged in with ChatGPT."""
+    pack, unpack = COMPRESSIONS[encoding]
+    headers = {**JSON, "Content-Encoding": encoding}
+    untouched = pack(Talk().body("anthropic"))
+    ask(gateway.url, "POST", "/v1/messages", untouched, headers)
+    ask(gateway.url, "POST", "/v1/messages", pack(deleted_talk().body("anthropic")), headers)
 
     assert upstream.got[0].body == untouched
-    assert upstream.got[1].header("content-encoding") == "gzip"
-    assert b"Velsay" not in gzip.decompress(upstream.got[1].body)
+    assert upstream.got[1].header("content-encoding") == encoding
+    plain = unpack(upstream.got[1].body)
+    assert b"Velsay" not in plain and b"[pensieve: m2 forgotten" in plain
+
+
+@pytest.mark.parametrize("encoding", COMPRESSIONS)
+@pytest.mark.parametrize("cut", [False, True])
+def test_what_a_compressed_answer_cost_is_read_and_the_answer_passes_as_it_is(
+    gateway: RunningGateway, upstream: Upstream, encoding: str, cut: bool
+) -> None:
+    pack, _ = COMPRESSIONS[encoding]
+    words = "".join(hashlib.sha256(str(n).encode()).hexdigest() for n in range(200))
+    plain = json.dumps({"content": words, "usage": {"input_tokens": 777, "output_tokens": 1}})
+    answer = pack(plain.encode())
+    answer = answer[: len(answer) // 2] if cut else answer
+    upstream.behaviour = lambda handler, body: handler.whole(200, answer, Content_Encoding=encoding)
+    body = json.dumps({**json.loads(Talk().body("anthropic")), "tools": [{"name": "x"}]}).encode()
+    got = ask(gateway.url, "POST", "/v1/messages", body, {**JSON, "Accept-Encoding": encoding})
+
+    assert got[1] == answer and got[0].headers["content-encoding"] == encoding
+    ask(gateway.url, "GET", "/v1/models")  # the gateway is through with the first
+    assert gateway.keeper.totals.prompt == (0 if cut else 777)
 
 
 def test_a_body_compressed_otherwise_or_badly_passes_unread_and_is_said(
     gateway: RunningGateway, upstream: Upstream, caplog: pytest.LogCaptureFixture
 ) -> None:
     bomb = gzip.compress(b" " * (MOST_BYTES + 5))
-    for encoding, body in (("br", b"\x0b\x02\x80"), ("gzip", b"no gzip"), ("gzip", bomb)):
+    broken = [("gzip", b"no gzip"), ("zstd", b"no zstd"), ("zstd", zstd().compress(b"x" * 999)[:-4])]
+    for encoding, body in (("br", b"\x0b\x02\x80"), ("gzip", bomb), *broken):
         ask(gateway.url, "POST", "/v1/messages", body, {**JSON, "Content-Encoding": encoding})
         assert upstream.got[-1].body == body
 
-    assert caplog.text.count("passed on unread") == 3
+    assert caplog.text.count("passed on unread") == 5
 
 
 def test_a_body_of_a_hundred_megabytes_passes_through(gateway: RunningGateway, upstream: Upstream) -> None:
