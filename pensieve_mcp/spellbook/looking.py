@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from pensieve_mcp.budget import Sighting, heaviest
+from pensieve_mcp.budget import Share, Sighting, heaviest
 from pensieve_mcp.corpus.types import ChunkSet
 from pensieve_mcp.errors import Miscast, NoSuchDocument
 from pensieve_mcp.handles import parse_cursor
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 MIN_CHUNK_TOKENS = 50
 MAX_CHUNK_TOKENS = 100_000
+MOVABLE = re.compile(r"[mh][0-9a-f]+\Z")  # a handle
 
 
 class AnalyzeArgs(Args):
@@ -222,11 +225,45 @@ def gateway_line(seen: Sighting) -> str:
     return line
 
 
+def shares_line(shares: Sequence[Share]) -> str:
+    """The prompt message by message, as the gateway saw it: the heaviest by name, the small ones in sum."""
+    single = [
+        " ".join(f"{share.name} {what} {share.tokens:,}".split())
+        for share in shares
+        if share.name
+        for what in ("" if share.name == share.kind else share.label or share.kind,)
+    ]
+    rest = [f"{share.count} smaller of {share.kind} {share.tokens:,}" for share in shares if not share.name]
+    return f"By message: {', '.join(single + rest)}. What has no handle (#5 is the fifth message) stays."
+
+
+def _heaviest(episode: Episode, shares: Sequence[Share]) -> list[HeavyMessage]:
+    """Behind a gateway of all that stands in the prompt, elsewhere of what passed here."""
+    if shares:
+        return [
+            HeavyMessage(
+                msg_id=share.name if MOVABLE.match(share.name) else "",
+                tool=share.kind,
+                label=share.label or share.name,
+                tokens=share.tokens,
+            )
+            for share in shares
+            if share.name
+        ]
+    return [
+        HeavyMessage(
+            msg_id=handle_of(e.message), tool=e.message.tool, label=e.message.label, tokens=e.message.tokens
+        )
+        for e in heaviest(episode.transcript())
+    ]
+
+
 @spell("checkBudget", BudgetArgs, BudgetResult, stage="look", reads_only=True, title="Check the budget")
 def check_budget(episode: Episode, args: BudgetArgs) -> Outcome:
     """Tokens and rounds used and left, the heaviest messages to delete, and the keys of all notes."""
     budget = episode.budget()
-    heavy = heaviest(episode.transcript())
+    seen = episode.sighting()
+    heavy = _heaviest(episode, seen.shares if seen is not None else ())
     lines = [
         f"{budget.used:,} of {budget.window:,} tokens in mind, {budget.left:,} left; peak "
         f"{budget.peak:,}, freed {budget.freed:,}. "
@@ -236,21 +273,17 @@ def check_budget(episode: Episode, args: BudgetArgs) -> Outcome:
         lines.append(
             "Counted is this server's own traffic; the rest of the conversation is not seen from here."
         )
-    if (seen := episode.sighting()) is not None:
+    if seen is not None:
         lines.append(gateway_line(seen))
     if budget.still_in_prompt:
         lines.append(
             f"{budget.still_in_prompt:,} deleted tokens still stand in the host's prompt. {episode.physical_advice()}"
         )
-    if heavy:
-        lines.append(
-            "Heaviest: "
-            + ", ".join(
-                " ".join(f"{handle_of(m)} {m.tool} {m.label} {m.tokens:,}".split())
-                for m in (e.message for e in heavy)
-            )
-            + "."
-        )
+    if seen is not None and seen.shares:
+        lines.append(shares_line(seen.shares))
+    elif heavy:
+        shown = (" ".join(f"{one.msg_id} {one.tool} {one.label} {one.tokens:,}".split()) for one in heavy)
+        lines.append(f"Heaviest: {', '.join(shown)}.")
     page = episode.workspace.notebook.list(limit=200)
     notes = page.lines
     if notes:
@@ -272,15 +305,7 @@ def check_budget(episode: Episode, args: BudgetArgs) -> Outcome:
             freed_tokens=budget.freed,
             still_in_prompt_tokens=budget.still_in_prompt,
             sees=budget.sees,
-            heaviest=[
-                HeavyMessage(
-                    msg_id=handle_of(e.message),
-                    tool=e.message.tool,
-                    label=e.message.label,
-                    tokens=e.message.tokens,
-                )
-                for e in heavy
-            ],
+            heaviest=heavy,
             notes=[note.key for note in notes],
         ),
         listing(lines),
