@@ -321,8 +321,9 @@ def main() -> int:
                 medians, first, cpu = row["first_byte_ms"], row["first_request_ms"], row["cpu_ms"]
                 print(
                     f"{row['bytes']:>9,} bytes: first byte bare {medians['bare']:.2f} ms, "
-                    f"gateway {medians['gateway']:.2f} ms, ratio {row['ratio']:.2f}; first request of a talk "
-                    f"{first['bare']:.1f} and {first['gateway']:.1f} ms; CPU {cpu['bare']:.1f} and {cpu['gateway']:.1f} ms"
+                    f"gateway {medians['gateway']:.2f} ms, ratio {row['ratio']:.2f}; first request "
+                    f"of a talk {first['bare']:.1f} and {first['gateway']:.1f} ms; "
+                    f"CPU {cpu['bare']:.1f} and {cpu['gateway']:.1f} ms"
                 )
             for kind in ("new", "known"):
                 bodies = [turns(200_000, f"{kind}{number}", 5) for number in range(STREAMS)]

@@ -1,18 +1,20 @@
 """What forgetting saves: sessions replayed request by request under each policy, with a model of the provider's cache.
 
-    python benchmarks/gateway_policies.py [--steps 100] [--svg FILE] [--json FILE]
+    python benchmarks/gateway_policies.py [--steps 100] [--json FILE]
 
-Sessions have the shape of those the scripted model drives real hosts through (a call, its result, now and then the
-host's own file read), at the size of a long reading. For each request the prompt that would be sent is made by
-the gateway's own core; cached is what it shares with the request before, from its first byte on, and the rest is
-written into the cache. Money is in tokens' worth of fresh input: cached 0.1, written 1.25. Compared are no
-deletion at all, the oldest results cleared beyond the last 4 when the prompt passes 100,000 tokens (what a
-provider's own context editing does), and the three policies.
+Two sets. Recorded: sessions of Claude Code, Codex and opencode (`data/`, made by `gateway_recording.py`), with their
+true structure and sizes and made-up words. Synthetic: readers and a coder of many more steps. For each request the
+prompt that would be sent is made by the gateway's own core; cached is what it shares with the request before, from its
+first byte on (marks that steer the cache are no part of it), and the rest is written into the cache. Money is in
+tokens' worth of fresh input: cached 0.1, written 1.25. Compared are no deletion at all, the oldest results cleared
+beyond the last 4 when the prompt passes a limit (what a provider's own context editing does; half of the largest
+prompt, at most 100,000 tokens), and the three policies.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import random
 import sys
@@ -23,9 +25,16 @@ from typing import Any
 
 from pensieve_mcp.gateway.reading import Facts
 from pensieve_mcp.gateway.rewrite import Lines, rewrite
-from pensieve_mcp.gateway.timing import Policy
+from pensieve_mcp.gateway.timing import BYTES_PER_TOKEN, Policy
+from pensieve_mcp.spellbook.registry import spellbook
+from pensieve_mcp.wire.conversation import Dialect
+from pensieve_mcp.wire.dialects import read_request
 from pensieve_mcp.wire.reading import Earlier
+from pensieve_mcp.wire.spans import Edit, splice
 
+DATA = Path(__file__).parent / "data"
+POLICIES = ("none", "oldest first", "eager", "batched", "threshold")
+TOOLS = frozenset(spellbook())
 CACHED, WRITTEN = 0.1, 1.25
 TRIGGER_TOKENS, KEPT_RESULTS = 100_000, 4
 FIXED = {
@@ -107,38 +116,69 @@ def coder(steps: int) -> Session:
     return session
 
 
-def cleared(messages: list[dict[str, Any]], gone: set[int]) -> tuple[list[dict[str, Any]], set[int]]:
+def synthetic(session: Session) -> list[bytes]:
+    return [
+        json.dumps({**FIXED, "messages": session.messages[:place]}, ensure_ascii=False).encode()
+        for place in session.requests
+    ]
+
+
+# -- recorded sessions -----------------------------------------------------------------------------------------------
+
+
+def expanded(value: Any) -> Any:
+    """A kept message with words of the length that was told, and without marks that steer the cache."""
+    if isinstance(value, dict):
+        if set(value) == {"$"}:
+            words, size, digest = value["$"]
+            return words + ("\n" + f"{digest} " * (size // 7 + 1))[:size]
+        return {key: expanded(inner) for key, inner in value.items() if key != "cache_control"}
+    return [expanded(inner) for inner in value] if isinstance(value, list) else value
+
+
+def recorded(path: Path) -> tuple[str, Dialect, list[bytes]]:
+    """Name, dialect and the requests of a session as its host made them."""
+    data = json.loads(gzip.decompress(path.read_bytes()))
+    messages = [json.dumps(expanded(message), ensure_ascii=False) for message in data["messages"]]
+    key = "input" if data["dialect"] == "responses" else "messages"
+    bodies: list[bytes] = []
+    numbers: list[int] = []
+    for request in data["requests"]:
+        numbers = numbers[: request["same"]] + request["new"]
+        fixed = {part: f"{digest} " * (size // 7) for part, (size, digest) in request["fixed"].items()}
+        before = {**fixed, "model": "m", "tools": [fixed["tools"]]}
+        head = json.dumps(before, ensure_ascii=False)[:-1]
+        bodies.append(f'{head}, "{key}": [{", ".join(messages[n] for n in numbers)}]}}'.encode())
+    return f"{data['host']}, {data['style']}", data["dialect"], bodies
+
+
+# -- replaying -------------------------------------------------------------------------------------------------------
+
+
+def cleared(body: bytes, dialect: Dialect, gone: set[str], trigger: int) -> tuple[bytes, set[str]]:
     """The oldest results cleared when the prompt passes the trigger; what was cleared stays cleared."""
+    conversation = read_request(body, dialect)
+    results = [item for item in conversation.items if item.kind == "result" and item.body is not None]
 
-    def made(which: set[int]) -> list[dict[str, Any]]:
-        return [
-            {"role": "user", "content": [{**m["content"][0], "content": "[cleared]"}]}
-            if place in which
-            else m
-            for place, m in enumerate(messages)
-        ]
+    def made(which: set[str]) -> bytes:
+        return splice(body, [Edit(*item.body, b'"[cleared]"') for item in results if item.call_id in which])
 
-    shown = made(gone)
-    if len(json.dumps(shown)) // 4 > TRIGGER_TOKENS:
-        results = [
-            p for p, m in enumerate(messages) if isinstance(m["content"], list) and m["role"] == "user"
-        ]
-        gone = gone | set(results[:-KEPT_RESULTS])
-        shown = made(gone)
-    return shown, gone
+    if len(made(gone)) // BYTES_PER_TOKEN > trigger:
+        gone = gone | {item.call_id for item in results[:-KEPT_RESULTS]}
+    return made(gone), gone
 
 
-def prompts(session: Session, policy: str) -> Iterator[bytes]:
+def prompts(bodies: list[bytes], dialect: Dialect, policy: str) -> Iterator[bytes]:
     """The body of each request as it is sent."""
-    facts = Facts(frozenset({"pensieve"}), frozenset({"readChunk", "searchEngine", "note", "deleteContext"}))
-    lines, earlier, gone = Lines(), Earlier(), set[int]()
-    for place in session.requests:
-        messages = session.messages[:place]
+    facts = Facts(frozenset({"pensieve"}), TOOLS)
+    lines, earlier, gone = Lines(), Earlier(), set[str]()
+    trigger = min(TRIGGER_TOKENS, max(map(len, bodies)) // BYTES_PER_TOKEN // 2)
+    for body in bodies:
         if policy == "oldest first":
-            messages, gone = cleared(messages, gone)
-        body = json.dumps({**FIXED, "messages": messages}, ensure_ascii=False).encode()
-        if policy in ("eager", "batched", "threshold"):
-            body, _ = rewrite(body, "anthropic", facts, Policy(policy), lines=lines, earlier=earlier)  # type: ignore[arg-type]
+            body, gone = cleared(body, dialect, gone, trigger)
+        elif policy != "none":
+            rules = Policy(policy)  # type: ignore[arg-type]  # the names are the policies'
+            body, _ = rewrite(body, dialect, facts, rules, handle_tokens=500, lines=lines, earlier=earlier)
         yield body
 
 
@@ -151,13 +191,13 @@ def shared(a: bytes, b: bytes) -> int:
     return low
 
 
-def replay(session: Session, policy: str) -> dict[str, Any]:
+def replay(bodies: list[bytes], dialect: Dialect, policy: str) -> dict[str, Any]:
     before = b""
     sizes: list[int] = []
     cached = 0
-    for body in prompts(session, policy):
-        sizes.append(len(body) // 4)
-        cached += shared(before, body) // 4
+    for body in prompts(bodies, dialect, policy):
+        sizes.append(len(body) // BYTES_PER_TOKEN)
+        cached += shared(before, body) // BYTES_PER_TOKEN
         before = body
     sent = sum(sizes)
     money = CACHED * cached + WRITTEN * (sent - cached)
@@ -167,52 +207,37 @@ def replay(session: Session, policy: str) -> dict[str, Any]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--svg", type=Path, help="picture of the prompt's size over the long reading")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    sessions = {
-        "reader, deletes at once": reader(options.steps, gather=1),
-        "reader, deletes five at a time": reader(options.steps, gather=5),
-        "late deletions, one by one": forgetful(options.steps),
-        "coder with the host's reads": coder(options.steps),
-    }
-    policies = ("none", "oldest first", "eager", "batched", "threshold")
+    sessions: list[tuple[str, Dialect, list[bytes]]] = [recorded(path) for path in sorted(DATA.glob("*.gz"))]
+    sessions += [
+        (name, "anthropic", synthetic(session))
+        for name, session in (
+            ("reader, deletes at once", reader(options.steps, gather=1)),
+            ("reader, deletes five at a time", reader(options.steps, gather=5)),
+            ("late deletions, one by one", forgetful(options.steps)),
+            ("coder with the host's reads", coder(options.steps)),
+        )
+    ]
     figures: dict[str, Any] = {}
-    print("| session | policy | requests | tokens sent | from the cache | price | peak prompt |")
+    print("| session | policy | requests | tokens sent | from the cache | price | largest prompt |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
-    for name, session in sessions.items():
-        figures[name] = {policy: replay(session, policy) for policy in policies}
+    for name, dialect, bodies in sessions:
+        figures[name] = {policy: replay(bodies, dialect, policy) for policy in POLICIES}
         nothing = figures[name]["none"]["money"]
         for policy, row in figures[name].items():
+            share = 100 * row["cached"] // row["sent"]
             print(
-                f"| {name} | {policy} | {len(row['sizes'])} | {row['sent']:,} "
-                f"| {100 * row['cached'] // row['sent']} % | "
-                f"{row['money']:,} ({100 * row['money'] / nothing:.0f} %) | {row['peak']:,} |"
+                f"| {name} | {policy} | {len(row['sizes'])} | {row['sent']:,} | {share} % | {row['money']:,} "
+                f"({100 * row['money'] / nothing:.0f} %) | {row['peak']:,} |"
             )
-    if options.svg:
-        from pensieve_mcp.cli.curve import Point, svg
-
-        long = figures["reader, deletes at once"]
-        points = [
-            Point(
-                with_,
-                without,
-                "forgot" if number and with_ < long["batched"]["sizes"][number - 1] else "result",
-            )
-            for number, (with_, without) in enumerate(
-                zip(long["batched"]["sizes"], long["none"]["sizes"], strict=True)
-            )
-        ]
-        title = f"Prompt of each request, {len(points)} requests over {long['none']['sizes'][-1]:,} tokens of reading"
-        options.svg.write_text(
-            svg(points, title=title, source="benchmarks/gateway_policies.py, policy batched")
-        )
     if options.json:
         options.json.write_text(json.dumps(figures))
-    long = figures["reader, deletes at once"]["batched"]
-    half = long["sizes"][len(long["sizes"]) // 2 :]
-    print(f"Long reading: peak {long['peak']:,} tokens, second half {min(half):,} to {max(half):,}.")
-    return 0 if long["peak"] < TRIGGER_TOKENS else 1
+    dearer = [name for name, rows in figures.items() if rows["batched"]["money"] > rows["none"]["money"]]
+    print(
+        f"{'FAIL' if dearer else 'pass'}: batched costs no more than no deletion; dearer: {dearer or 'none'}"
+    )
+    return 1 if dearer else 0
 
 
 if __name__ == "__main__":
