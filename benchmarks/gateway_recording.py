@@ -175,7 +175,7 @@ def record(host: str, style: str) -> None:
                 opened.build_now()
             model.script = type(model.script)(script(host, style, played.work))
             told = played.run(*ARGUMENTS[host])
-            assert model.done(), told
+            assert model.done() and f"; {2 * TOPICS} chunks read" in told, told
             bodies = [
                 json.loads(json.dumps(one["body"]).replace(str(place), "/talk"))
                 for one in model.turns_taken()

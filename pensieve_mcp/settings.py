@@ -144,11 +144,14 @@ class Settings:
         200_000, "Window of the host's model; behind the gateway checkBudget counts against it.", minimum=512
     )
     gateway_pressure_percent: int = _setting(
-        60, "Share of that window from which on deletions are applied whatever they cost.", minimum=1
+        60,
+        "Share of that window from which on deletions of gateway_least_tokens are applied whatever they cost, and "
+        "any from halfway between it and the full window on.",
+        minimum=1,
     )
     gateway_least_tokens: int = _setting(
         20_000,
-        "With the policy threshold: deleted tokens that must wait before they are taken out.",
+        "Deleted tokens that must wait before they are taken out: with the policy threshold, and in a crowded window.",
         minimum=0,
     )
     gateway_handle_tokens: int = _setting(

@@ -24,8 +24,10 @@ STUB_TOKENS = 45  # what a stub is taken to cost when a deletion is timed
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """`eager` applies at once; `batched` when it pays, or when the prompt passes `pressure_percent` of the window;
-    `threshold` only then, or when at least `least_tokens` wait.
+    """`eager` applies at once; `batched` when it pays, or when the prompt passes `pressure_percent` of the window and
+    `least_tokens` wait; `threshold` when these wait. All do when the prompt passes half of what is left above
+    `pressure_percent`: a full window costs more than any cache. Below that even a crowded prompt is not rewritten for
+    every small deletion.
     """
 
     name: PolicyName = "batched"
@@ -35,6 +37,10 @@ class Policy:
     window_tokens: int = 200_000
     pressure_percent: int = 60
     least_tokens: int = 20_000
+
+    @property
+    def full_percent(self) -> int:
+        return (self.pressure_percent + 100) // 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +121,10 @@ class Timing:
         best, taken = everything, set(self.waiting)
         if policy.name == "eager":
             why = "eager: at once"
-        elif self._prompt * 100 >= policy.pressure_percent * policy.window_tokens:
-            why = f"the prompt passes {policy.pressure_percent} % of the window"
+        elif self._passes(policy.full_percent):
+            why = f"the prompt passes {policy.full_percent} % of the window"
+        elif self._passes(policy.pressure_percent) and everything.doomed >= policy.least_tokens:
+            why = f"the prompt passes {policy.pressure_percent} % of the window and {everything.doomed:,} tokens wait"
         elif policy.name == "threshold":
             if everything.doomed < policy.least_tokens:
                 taken = set()
@@ -141,6 +149,9 @@ class Timing:
             self._prompt,
             why,
         ), taken
+
+    def _passes(self, percent: int) -> bool:
+        return self._prompt * 100 >= percent * self._policy.window_tokens
 
     def _cuts(self) -> list[_Cut]:
         """What it costs and saves to take out those that wait from one of them on, from the last one backwards."""

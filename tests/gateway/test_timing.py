@@ -40,10 +40,17 @@ def test_what_pays_is_applied_and_what_does_not_waits() -> None:
     )
 
 
-def test_a_crowded_window_applies_whatever_it_costs() -> None:
-    crowded = planned(Policy("batched", horizon=0, window_tokens=20_000), {11: {1}})
+def test_a_full_window_applies_whatever_it_costs() -> None:
+    full = planned(Policy("batched", horizon=0, window_tokens=18_000), {11: {1}})
 
-    assert crowded.applied == {1} and "% of the window" in crowded.decisions[0].why
+    assert full.applied == {1} and "80 % of the window" in full.decisions[0].why
+
+
+def test_a_crowded_window_is_not_rewritten_for_a_small_deletion_but_for_a_large_one() -> None:
+    policy = Policy("batched", horizon=0, window_tokens=20_000, least_tokens=4_000)
+    small, large = planned(policy, {11: {1}}), planned(policy, {9: {6}, 11: {6}})
+
+    assert small.waiting == {1} and large.applied == {6}
 
 
 def test_the_threshold_wants_enough_at_once() -> None:
