@@ -22,6 +22,7 @@ SELF_STEP, SELF_SEED, SELF_TEMPERATURE, SELF_RATE = (
     0.7,
     2e-4,
 )  # of the shipped adapter's self-training
+SELF_SHARE, SMALL_LIBRARIES, SMALL_SEED = 0.7, 40, 12
 EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
 FOLDER = click.Path(file_okay=False, path_type=Path)
 TEXT = click.option(
@@ -191,7 +192,7 @@ def full(
     shell: Shell, tasks: int, steps: int, until: int, self_tasks: int, seed: int, workers: int, out: Path,
     base: Path | None, text_folder: Path | None,
 ) -> None:  # fmt: skip
-    """All that made the shipped adapter: data, training, self-training, merging. Run again to go on where it stopped.
+    """All that made the shipped adapter, from data to the merged file. Run again to go on where it stopped.
 
     Defaults are those of the model card. `train eval --model OUT/merged.gguf` measures it. Needs [train] and [local].
     """
@@ -233,7 +234,8 @@ def full(
             told=lambda part, share, count: say(f"part {part}: {share:.2f} right, {count} samples"),
         )
         backend.close()
-        whole = playing.mixed(own, made.samples, SELF_SEED)
+        small = pipeline.teach_small(SMALL_LIBRARIES, SMALL_SEED, text)
+        whole = playing.mixed([*own, *small], made.samples, SELF_SEED, share=SELF_SHARE)
         again = learning.Recipe(
             seed=SELF_SEED,
             steps=max(1, len(whole) // recipe.batch),

@@ -166,6 +166,16 @@ def test_the_teachers_samples_are_the_same_after_a_stop_and_with_more_workers(
     assert len(list(load(tmp_path / "a" / "part-000004.jsonl"))) > 3
 
 
+def test_short_texts_are_taught_too_where_a_search_finds_one_or_two_chunks(text: list[str]) -> None:
+    made = pipeline.teach_small(4, SEED, text)
+
+    assert made == pipeline.teach_small(4, SEED, text)
+    found = [
+        re.findall(r" [=~](\d)$", one.pieces[0][0], re.M) for one in made if "Found for" in one.pieces[0][0]
+    ]
+    assert any(0 < len(numbers) <= 2 for numbers in found)
+
+
 # -- policy gradients --------------------------------------------------------------------------------------
 
 

@@ -149,10 +149,11 @@ def prepare(
     paragraphs: int,
     split: str = "test",
     text: Sequence[str] = (),
+    dense: bool = False,
 ) -> tuple[Workspace, list[Task]]:
     """Documents with the answers, indexed. The workspace is the caller's to close."""
     placed = write_documents(
-        tasks, folder / "docs", text or text_of_python(split), seed, paragraphs=paragraphs
+        tasks, folder / "docs", text or text_of_python(split), seed, paragraphs=paragraphs, dense=dense
     )
     workspace = Workspace.open(
         [folder / "docs"],

@@ -4,6 +4,7 @@ run goes on, several processes share the work, and the same seed gives the same 
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
@@ -55,6 +56,18 @@ def teach(
             made.rejected[name] = made.rejected.get(name, 0) + number
     made.samples = balanced(made.samples, seed)
     return made
+
+
+def teach_small(libraries: int, seed: int, text: list[str]) -> list[Sample]:
+    """Samples of few tasks each in documents of a page: there a search finds one or two chunks, not five."""
+    dice = random.Random(seed)
+    made: list[Sample] = []
+    for number in range(libraries):
+        samples, _, _ = play_library(
+            dice.randint(1, 4), seed * 1_000_000 + number, text, dice.choice((0, 0, 4)), dense=True
+        )
+        made += samples
+    return balanced(made, seed)
 
 
 def write_part(file: Path, count: int, seed: int, text: list[str], paragraphs: int) -> None:

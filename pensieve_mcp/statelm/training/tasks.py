@@ -44,6 +44,7 @@ MIX = {
 SCAN_PARAGRAPHS = 8
 PARAGRAPH_WORDS = 45
 PARAGRAPHS_A_FILE = 60
+FACTS_A_PARAGRAPH = 3  # in a text that is about them
 NOT_FOUND = "not found"
 CODE = re.compile(r"[_=\[\]{}<>#\\|@$^~]|\bself\b|\bdef\b|^\S+:")
 BEFORE = {
@@ -339,10 +340,17 @@ def draw(count: int, seed: int, *, split: str = "train", mix: dict[str, float] |
 
 
 def write_documents(
-    tasks: Sequence[Task], folder: Path, text: Sequence[str], seed: int, *, paragraphs: int = 0
+    tasks: Sequence[Task],
+    folder: Path,
+    text: Sequence[str],
+    seed: int,
+    *,
+    paragraphs: int = 0,
+    dense: bool = False,
 ) -> list[Task]:
     """Hide the facts of all tasks in one set of documents; chats get a file each. Answers the tasks with their paths.
-    `paragraphs`: at least so many, to make the haystack as large as wanted."""
+    `paragraphs`: at least so many, to make the haystack as large as wanted. `dense`: facts stand close together, as in
+    a short text that is about them."""
     generator = random.Random(seed)
     folder.mkdir(parents=True, exist_ok=True)
     placed: list[Task] = []
@@ -365,7 +373,13 @@ def write_documents(
         opening += [_paragraph(generator, text, "") for _ in range(SCAN_PARAGRAPHS)]
         generator.shuffle(opening)
         (folder / "a-beginning.txt").write_text("\n\n".join(opening) + "\n", encoding="utf-8")
-    bodies = [_paragraph(generator, text, fact) for fact in shared]
+    if dense:
+        generator.shuffle(shared)
+        shared = [
+            " ".join(shared[place : place + FACTS_A_PARAGRAPH])
+            for place in range(0, len(shared), FACTS_A_PARAGRAPH)
+        ]
+    bodies = shared if dense else [_paragraph(generator, text, fact) for fact in shared]
     bodies += [_paragraph(generator, text, "") for _ in range(max(0, paragraphs - len(bodies)))]
     generator.shuffle(bodies)
     for start in range(0, len(bodies), PARAGRAPHS_A_FILE):

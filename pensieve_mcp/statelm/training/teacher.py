@@ -156,12 +156,12 @@ def play_all(
 
 
 def play_library(
-    count: int, seed: int, text: list[str], paragraphs: int
+    count: int, seed: int, text: list[str], paragraphs: int, dense: bool = False
 ) -> tuple[list[Sample], int, dict[str, int]]:
     """One set of documents with its tasks, made, played and thrown away: (samples, tasks kept, reasons)."""
     tasks = draw(count, seed)
     with tempfile.TemporaryDirectory(prefix="pensieve-train-", ignore_cleanup_errors=True) as place:
-        workspace, placed = prepare(tasks, Path(place), seed, paragraphs=paragraphs, text=text)
+        workspace, placed = prepare(tasks, Path(place), seed, paragraphs=paragraphs, text=text, dense=dense)
         with workspace:
             played, refused = play_all(workspace, placed, seed)
     return [sample for one in played for sample in cut(one.task.kind, one.steps)], len(played), refused
