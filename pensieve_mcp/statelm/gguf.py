@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 MAGIC, VERSION = b"GGUF", 3
 ALIGNMENT = 32
 BLOCK = 32  # values a quantised block
+LEAST_SCALE = 6e-8  # below it half precision knows only zero
 F32, F16, Q4_1, Q8_0 = 0, 1, 3, 8
 BYTES_PER_BLOCK = {F32: 4, F16: 2, Q4_1: 20, Q8_0: 34}
 VALUES_PER_BLOCK = {F32: 1, F16: 1, Q4_1: BLOCK, Q8_0: BLOCK}
@@ -116,12 +117,13 @@ class Gguf:
             return raw.view(np.float16).astype(np.float32).reshape(tensor.shape)
         blocks = raw.reshape(-1, BYTES_PER_BLOCK[tensor.kind])
         scale = blocks[:, :2].copy().view(np.float16).astype(np.float32)
-        if tensor.kind == Q8_0:
-            values = blocks[:, 2:].view(np.int8).astype(np.float32) * scale
-        else:  # Q4_1: scale, least, then low halves of all bytes before the high ones
-            least = blocks[:, 2:4].copy().view(np.float16).astype(np.float32)
-            packed = blocks[:, 4:]
-            values = np.concatenate([packed & 15, packed >> 4], axis=1).astype(np.float32) * scale + least
+        with np.errstate(invalid="ignore"):  # the scales of a damaged file may be no numbers
+            if tensor.kind == Q8_0:
+                values = blocks[:, 2:].view(np.int8).astype(np.float32) * scale
+            else:  # Q4_1: scale, least, then low halves of all bytes before the high ones
+                least = blocks[:, 2:4].copy().view(np.float16).astype(np.float32)
+                packed = blocks[:, 4:]
+                values = np.concatenate([packed & 15, packed >> 4], axis=1).astype(np.float32) * scale + least
         shaped: Floats = values.reshape(tensor.shape)
         return shaped
 
@@ -138,7 +140,7 @@ def as_q8_0(values: Floats) -> bytes:
 
     blocks = np.ascontiguousarray(values, dtype=np.float32).reshape(-1, BLOCK)
     scale = np.abs(blocks).max(axis=1, keepdims=True) / 127.0
-    inverse = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0)
+    inverse = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > LEAST_SCALE)
     out = np.empty((len(blocks), 34), dtype=np.uint8)
     out[:, :2] = scale.astype(np.float16).view(np.uint8)
     out[:, 2:] = np.rint(blocks * inverse).astype(np.int8).view(np.uint8)
