@@ -61,11 +61,11 @@ def search(
         if scope == "documents":
             data = _documents(workspace, queries, mode, (under,) if under else shell.under, limit)
         elif scope == "notes":
-            data = _notes(workspace, queries, limit)
+            data = _notes(workspace, queries, mode, limit)
         elif scope == "all":
             data = _everything(workspace, queries, mode, (under,) if under else shell.under, limit)
         else:
-            data = _history(workspace, queries, limit)
+            data = _history(workspace, queries, mode, limit)
         if as_json:
             hits = [{name: value for name, value in hit.items() if name != "head"} for hit in data["hits"]]
             put_json(data | {"hits": hits})
@@ -140,10 +140,11 @@ def _answer(
     }
 
 
-def _notes(workspace: Workspace, queries: list[str], limit: int) -> dict[str, Any]:
+def _notes(workspace: Workspace, queries: list[str], mode: str, limit: int) -> dict[str, Any]:
     found: dict[str, dict[str, Any]] = {}
     for query in queries:
-        for hit in workspace.notebook.search(query, limit=limit).hits:
+        near = workspace.recollection.notes.near(query) if mode in ("hybrid", "dense") else None
+        for hit in workspace.notebook.search(query, limit=limit, near=near, words=mode != "dense").hits:
             found.setdefault(
                 hit.line.key,
                 {
@@ -154,14 +155,16 @@ def _notes(workspace: Workspace, queries: list[str], limit: int) -> dict[str, An
                 },
             )
     hits = list(found.values())[:limit]
-    message = f"{count(len(hits), 'note')}." if hits else "No note has these words."
+    message = f"{count(len(hits), 'note')}." if hits else "No note answers this."
     return {"hits": hits, "total": len(found), "suggestions": [], "message": message}
 
 
-def _history(workspace: Workspace, queries: list[str], limit: int) -> dict[str, Any]:
+def _history(workspace: Workspace, queries: list[str], mode: str, limit: int) -> dict[str, Any]:
     found: dict[int, dict[str, Any]] = {}
     for query in queries:
-        for hit in workspace.ledger.history_search(query, limit=limit).hits:
+        near = workspace.recollection.history.near(query) if mode in ("hybrid", "dense") else None
+        answer = workspace.ledger.history_search(query, limit=limit, near=near, words=mode != "dense")
+        for hit in answer.hits:
             message = hit.message
             found.setdefault(
                 message.number,
@@ -175,7 +178,7 @@ def _history(workspace: Workspace, queries: list[str], limit: int) -> dict[str, 
                 },
             )
     hits = list(found.values())[:limit]
-    message_ = f"{count(len(hits), 'message')}." if hits else "No message has these words."
+    message_ = f"{count(len(hits), 'message')}." if hits else "No message answers this."
     return {"hits": hits, "total": len(found), "suggestions": [], "message": message_}
 
 
@@ -185,7 +188,7 @@ def _everything(
     """The best of documents, notes and earlier messages, one after another."""
     part = max(3, limit // 3)
     documents = _documents(workspace, queries, mode, under, limit)
-    others = [_notes(workspace, queries, part), _history(workspace, queries, part)]
+    others = [_notes(workspace, queries, mode, part), _history(workspace, queries, mode, part)]
     return {
         **documents,
         "hits": [*documents["hits"], *(hit for other in others for hit in other["hits"])],
