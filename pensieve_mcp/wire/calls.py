@@ -17,7 +17,7 @@ from pensieve_mcp.wire.conversation import Dialect
 MOST_BYTES = 16_000_000  # of one event, of a call's arguments, or of an answer that is not streamed
 DIGEST_DIGITS = 16
 _MARKS = {  # what a line of a stream must hold to be worth reading
-    "anthropic": (b"content_block",),
+    "anthropic": (b"tool_use", b"input_json_delta", b"content_block_stop"),
     "responses": (b"response.output_item.done",),
     "chat": (b'"tool_calls"', b'"finish_reason"'),
 }
