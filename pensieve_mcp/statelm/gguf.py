@@ -107,7 +107,7 @@ class Gguf:
         return cls(path, fields, tuple(tensors))
 
     def floats(self, tensor: Tensor) -> Floats:
-        """The weights as float32."""
+        """The weights as float32. Raises BackendError where some are no numbers."""
         import numpy as np
 
         raw = np.fromfile(self.path, dtype=np.uint8, count=tensor.size_bytes, offset=tensor.offset)
@@ -124,6 +124,8 @@ class Gguf:
                 least = blocks[:, 2:4].copy().view(np.float16).astype(np.float32)
                 packed = blocks[:, 4:]
                 values = np.concatenate([packed & 15, packed >> 4], axis=1).astype(np.float32) * scale + least
+        if not np.isfinite(values).all():
+            raise _damaged(self.path, f"{tensor.name} holds what is no number")
         shaped: Floats = values.reshape(tensor.shape)
         return shaped
 
