@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pensieve_mcp.consolidation import consolidate
@@ -122,7 +122,6 @@ def test_a_writer_is_told_at_once(desk: Desk) -> None:
     )
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])  # of making texts, on a loaded machine
 @given(st.lists(st.text(max_size=80), max_size=6))
 def test_any_text_is_taken(texts: list[str]) -> None:
     notes = [note(f"k{place}", text) for place, text in enumerate(texts)]

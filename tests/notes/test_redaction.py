@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pensieve_mcp.redaction import Redacted, find_secrets, redact
@@ -159,7 +159,6 @@ def test_a_quote_noted_without_its_secret_is_found_in_the_document_that_holds_it
     assert secret.encode() not in raw
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])  # of making texts, on a loaded machine
 @given(
     st.lists(
         st.sampled_from([*SECRETS.values(), "The rent is forty-two.", " ", "\n", "é", "hvs."]), max_size=8
