@@ -68,7 +68,9 @@ class _Sight:
 class Totals:
     """What passed by, for the summary. Tokens estimated where they are savings, the provider's where it told."""
 
-    requests: int = 0
+    requests: int = 0  # that the model's API took
+    refused: int = 0  # that it answered with an error
+    unreached: int = 0  # that found no API
     bytes_in: int = 0
     bytes_out: int = 0
     saved_tokens: int = 0
@@ -119,12 +121,16 @@ class Keeper:
 
     # -- what the proxy tells ----------------------------------------------------------------------------------
 
-    def saw_request(self, report: Report, thread: Thread) -> bool:
-        """Count it. Answers whether it shows what the server must know before the model calls it again: handles, or
-        which conversation it is. Then `write` it before the host has such a call; else `saw_answer` will do.
-        """
+    def count(self, report: Report, status: int | None) -> None:
+        """A request and how the API answered it, for the summary; `status` is None where it could not be reached."""
         with self._lock:
             totals = self.totals
+            if status is None:
+                totals.unreached += 1
+                return
+            if status >= 400:
+                totals.refused += 1
+                return
             totals.requests += 1
             totals.bytes_in += report.bytes_in
             totals.bytes_out += report.bytes_out
@@ -134,6 +140,11 @@ class Keeper:
                     totals.forgotten.add(one.handle)
                 if one.role == "tool":
                     totals.read.setdefault(one.tool, set()).add(one.handle)
+
+    def saw_request(self, report: Report, thread: Thread) -> bool:
+        """Whether it shows what the server must know before the model calls it again: handles, or
+        which conversation it is. Then `write` it before the host has such a call; else `saw_answer` will do.
+        """
         if (thread.host, thread.name or report.session) not in self._episodes:
             return True
         return any(one.call_id not in self._known_calls for one in report.host_results)

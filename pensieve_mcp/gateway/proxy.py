@@ -265,6 +265,7 @@ class _Passing:
                 return
             if self._begun:
                 raise Broken(type(error).__name__) from None
+            self._count(None)
             words = f"{self._upstream.url} cannot be reached: {type(error).__name__}: {error}"
             status = 504 if isinstance(error, httpx2.TimeoutException) else 502
             await self._proxy._refuse(
@@ -336,13 +337,22 @@ class _Passing:
         path = self._scope["path"]
         if self._proxy._told is not None:
             self._proxy._told(path, report)
-        if report.has_tools and not path.rstrip("/").endswith("/count_tokens"):
+        if report.has_tools and not self._is_estimate():
             keeper = self._proxy._keeper
             thread = thread_of(dict(self._headers), report.session)
             self._thread = thread
             if keeper.saw_request(report, thread):
                 # Soon, but not while the request is on its way: the model takes longer than that to call.
                 self._news = asyncio.get_running_loop().call_later(NEWS_SECONDS, self._write_news)
+
+    def _is_estimate(self) -> bool:
+        """Whether it only asks how many tokens a request would have."""
+        path: str = self._scope["path"]
+        return path.rstrip("/").endswith("/count_tokens")
+
+    def _count(self, status: int | None) -> None:
+        if self._report is not None and not self._is_estimate():
+            self._proxy._keeper.count(self._report, status)
 
     def _write_news(self) -> None:
         """What the server must know of the request before the model calls it, once."""
@@ -358,6 +368,7 @@ class _Passing:
         listed = _listed(answer.headers.raw)
         headers = [(n.lower(), v) for n, v in answer.headers.raw if n.lower() not in HOP_BY_HOP | listed]
         self._begun = True
+        self._count(answer.status_code)
         await self._send({"type": "http.response.start", "status": answer.status_code, "headers": headers})
         stream = self._looked_at(answer)
         if stream is None or self._dialect is None or self._report is None:

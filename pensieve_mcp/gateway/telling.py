@@ -34,8 +34,10 @@ def explained(path: str, report: Report, policy: Policy) -> Iterator[str]:
 
 def summary(totals: Totals) -> Iterator[str]:
     """What was read, forgotten and saved."""
+    yield from _failures(totals)
     if not totals.requests:
-        yield "Nothing passed the gateway."
+        if not totals.refused and not totals.unreached:
+            yield "Nothing passed the gateway."
         return
     read = sum(len(handles) for tool, handles in totals.read.items() if tool == "readChunk")
     host = sum(
@@ -59,3 +61,16 @@ def summary(totals: Totals) -> Iterator[str]:
         )
     for trouble in totals.troubles:
         yield f"The ledger was not written: {trouble}"
+
+
+def _failures(totals: Totals) -> Iterator[str]:
+    if totals.unreached:
+        yield (
+            f"Requests that did not reach the model's API: {totals.unreached:,}. Is the network there, and the address "
+            "right (--upstream)?"
+        )
+    if totals.refused:
+        yield (
+            f"Requests that the model's API answered with an error, which the host shows: {totals.refused:,}. Is it "
+            "logged in, is its limit reached?"
+        )

@@ -24,6 +24,7 @@ from pensieve_mcp.errors import StorageError, WorkspaceError
 from pensieve_mcp.gateway.bodies import MOST_BYTES
 from pensieve_mcp.gateway.proxy import Upstream as Place
 from pensieve_mcp.gateway.serving import RunningGateway
+from pensieve_mcp.gateway.telling import summary
 from pensieve_mcp.settings import Settings
 
 LONG = "The treaty was signed at Velsay. " * 40
@@ -272,6 +273,27 @@ def test_an_upstream_that_is_not_there_is_told_clearly() -> None:
 
     assert (answer.status, answer.headers["x-pensieve-gateway"]) == (502, "unreachable")
     assert "pensieve gateway: http://127.0.0.1" in json.loads(text)["error"]["message"]
+    told = list(summary(gateway.keeper.totals))
+    assert told == [
+        "Requests that did not reach the model's API: 1. Is the network there, and the address right (--upstream)?"
+    ]
+
+
+def test_the_summary_counts_what_was_taken_and_what_was_refused(
+    gateway: RunningGateway, upstream: Upstream
+) -> None:
+    body = deleted_talk().body("anthropic")
+    ask(gateway.url, "POST", "/v1/messages", body, JSON)
+    ask(
+        gateway.url, "POST", "/v1/messages", Talk().body("anthropic"), JSON
+    )  # without tools: it passed all the same
+    upstream.behaviour = lambda handler, body: handler.whole(401, b"{}")
+    ask(gateway.url, "POST", "/v1/messages", body, JSON)
+
+    totals = gateway.keeper.totals
+    assert (totals.requests, totals.refused, totals.unreached) == (2, 1, 0)
+    assert totals.saved_tokens > 0 and len(totals.forgotten) == 1
+    assert any("answered with an error, which the host shows: 1." in line for line in summary(totals))
 
 
 @pytest.mark.parametrize("announced", [False, True])
