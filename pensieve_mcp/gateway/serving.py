@@ -32,6 +32,7 @@ ANTHROPIC = "https://api.anthropic.com"
 OPENAI = "https://api.openai.com"
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
 STOP_SECONDS = 8.0
+SWITCH_SECONDS = 0.0005
 HEADER_BYTES = 256 * 1024  # hosts put whole JSON objects into headers
 
 
@@ -121,9 +122,13 @@ class RunningGateway:
             target=self._server.run, kwargs={"sockets": [self._socket]}, name="gateway", daemon=True
         )
         self._thread.start()
+        # Else a stream waits up to 5 ms whenever the ledger's thread works in Python.
+        self._switching = sys.getswitchinterval()
+        sys.setswitchinterval(SWITCH_SECONDS)
         return self
 
     def __exit__(self, *_: object) -> None:
+        sys.setswitchinterval(self._switching)
         self._server.should_exit = True
         if self._thread is not None:
             self._thread.join(STOP_SECONDS)

@@ -426,8 +426,10 @@ STEPS = st.lists(
 )
 
 
-def told(steps: list[tuple[str, Any]], dialect: str, handle_tokens: int | None) -> Talk:
-    talk = Talk()
+def told(
+    steps: list[tuple[str, Any]], dialect: str, handle_tokens: int | None, talk: Talk | None = None
+) -> Talk:
+    talk = talk or Talk()
     for kind, value in steps:
         if kind == "read":
             talk.read(value)
@@ -486,7 +488,13 @@ def test_rewriting_is_exact_paired_idempotent_and_steady(
 @given(STEPS, st.sampled_from(DIALECTS))
 def test_nothing_is_forgotten_that_was_not_asked_for(steps: list[tuple[str, Any]], dialect: str) -> None:
     talk = told(steps, dialect, None)
-    body = talk.body(dialect)
+    _, report = sent(talk.body(dialect), dialect)
+
+    assert {m.handle for m in report.messages if m.state == "forgotten"} == asked_for(talk, report)
+
+
+def asked_for(talk: Talk, report: Report) -> set[str]:
+    """What the conversation's own deletions and restorations leave forgotten, of what it holds."""
     wanted: set[str] = set()
     for step in talk.steps:
         if step.host or step.is_error or step.tool not in ("deleteContext", "restoreContext"):
@@ -495,10 +503,59 @@ def test_nothing_is_forgotten_that_was_not_asked_for(steps: list[tuple[str, Any]
         number = int(re.match(r"m(\d+)", step.result)[1])  # type: ignore[index]
         if asked < number - 1:  # said before
             (wanted.add if step.tool == "deleteContext" else wanted.discard)(f"m{asked}")
-    _, report = sent(body, dialect)
-    exist = {m.handle for m in report.messages}
+    return wanted & {m.handle for m in report.messages}
 
-    assert {m.handle for m in report.messages if m.state == "forgotten"} == wanted & exist
+
+@settings(max_examples=40, deadline=None)
+@given(STEPS, st.integers(0, 14), STEPS, STEPS, st.sampled_from(DIALECTS))
+def test_a_fork_and_a_resumption_lose_what_they_were_asked_to_and_nothing_else(
+    steps: list[tuple[str, Any]],
+    place: int,
+    left: list[tuple[str, Any]],
+    right: list[tuple[str, Any]],
+    dialect: str,
+) -> None:
+    """Two conversations part somewhere and go on in turns through one gateway; numbers are the workspace's, so they
+    never meet. Then a new gateway resumes both.
+    """
+    trunk = told(steps, dialect, None)
+    kept = trunk.steps[:place]
+    branches = [
+        told(left, dialect, None, Talk(list(kept), trunk.last)),
+        told(right, dialect, None, Talk(list(kept), trunk.last + 1_000)),
+    ]
+    read_before, lines = Earlier(), Lines()
+    for upto in range(len(kept), max(len(branch.steps) for branch in branches) + 1):
+        for branch in branches:
+            body = branch.body(dialect, upto=upto)
+            out, report = sent(body, dialect, lines=lines, earlier=read_before)
+            lived = Talk(branch.steps[:upto])
+            assert {m.handle for m in report.messages if m.state == "forgotten"} == asked_for(lived, report)
+            assert sent(body, dialect)[0] == out
+
+
+@dialects
+def test_blocks_that_nobody_knows_pass_and_hinder_nothing(dialect: str) -> None:
+    talk = Talk()
+    number = talk.read(LONG)
+    talk.delete(f"m{number}")
+    data = json.loads(talk.body(dialect))
+    items = data["input" if dialect == "responses" else "messages"]
+    odd: list[Any] = [
+        {"type": "hologram", "data": {"tool_use_id": "call_0000", "content": LONG}},
+        None,
+        7,
+        "text",
+        [],
+    ]
+    items[1:1] = odd if dialect == "responses" else [{"role": "user", "content": odd}]
+    items.append({"role": "oracle", "content": [{"type": "hologram", "text": "m2 · c1 · 5 tokens"}]})
+    raw = json.dumps(data).encode()
+    out, report = sent(raw, dialect)
+
+    assert report.stubbed == 1 and not report.notes
+    assert json.loads(out)["input" if dialect == "responses" else "messages"][1] == items[1]
+    assert len(out) < len(raw) and out.count(LONG.encode()) == raw.count(LONG.encode()) - 1
 
 
 @settings(max_examples=60, deadline=None)
