@@ -323,7 +323,8 @@ def main() -> int:
                 medians, first, cpu = row["first_byte_ms"], row["first_request_ms"], row["cpu_ms"]
                 print(
                     f"{row['bytes']:>9,} bytes: first byte bare {medians['bare']:.2f} ms, "
-                    f"gateway {medians['gateway']:.2f} ms, ratio {row['ratio']:.2f}, of the quickest quarters {row['quiet_ratio']:.2f}; first request "
+                    f"gateway {medians['gateway']:.2f} ms, ratio {row['ratio']:.2f}, "
+                    f"quickest quarters {row['quiet_ratio']:.2f}; first request "
                     f"of a talk {first['bare']:.1f} and {first['gateway']:.1f} ms; "
                     f"CPU {cpu['bare']:.1f} and {cpu['gateway']:.1f} ms"
                 )

@@ -13,8 +13,11 @@ from collections import OrderedDict
 from pensieve_mcp.wire.conversation import Conversation, Dialect, Item, Reader
 from pensieve_mcp.wire.spans import Span, blank, decoded, skip, walk_elements, walk_members
 
-MOST_EARLIER = 24  # conversations at once; each keeps its last body
-MOST_BYTES = 96 * 2**20
+MOST_EARLIER = 96  # conversations at once; each keeps its last body
+MOST_BYTES = 48 * 2**20
+PROBE_BYTES = (
+    256  # enough to tell most conversations apart, before what may be a long system prompt is compared
+)
 
 
 class TopReader:
@@ -150,7 +153,11 @@ class Earlier:
 def _common_elements(raw: bytes, kept: Conversation) -> int:
     """How many elements both begin with; a look at a few places first."""
     borders = kept.borders
-    if not borders or not raw.startswith(kept.raw[: borders[0][0]]):
+    if not borders:
+        return 0
+    first = borders[0][0]
+    probe = slice(max(0, first - PROBE_BYTES), first)
+    if raw[probe] != kept.raw[probe] or not raw.startswith(kept.raw[:first]):
         return 0
     low, high = 1, len(borders)
     while low < high:
