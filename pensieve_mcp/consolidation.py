@@ -19,8 +19,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pensieve_mcp.errors import PensieveError
+from pensieve_mcp.errors import PensieveError, StorageError
 from pensieve_mcp.evidence import check_all, look_up
+from pensieve_mcp.ledger.events import refuses
 from pensieve_mcp.notebook.checks import folded
 from pensieve_mcp.notebook.conflicts import Conflict, conflicts
 from pensieve_mcp.notebook.faithful import keeps
@@ -28,6 +29,7 @@ from pensieve_mcp.notebook.standing import STRENGTH, differs, in_words, strength
 from pensieve_mcp.notebook.types import Note, Proposal
 
 if TYPE_CHECKING:
+    from pensieve_mcp.ledger.events import Message
     from pensieve_mcp.ledger.schema import EpisodeRecord
     from pensieve_mcp.notebook.store import Notebook
     from pensieve_mcp.workspace import Workspace
@@ -76,13 +78,23 @@ def consolidate(
 
     With `dry_run` `made` is what would be proposed; nothing is written but the states of evidence.
     """
-    looked, new, problems = (0, 0, []) if dry_run else gather_candidates(workspace, cancelled=cancelled)
+    offered: list[tuple[str, str, str]] = []
+    looked, new, problems = gather_candidates(
+        workspace, cancelled=cancelled, keep=offered.append if dry_run else None
+    )
     _go_on(cancelled)
     check_all(workspace, author=AUTHOR)
     editor = Editor(reword, cancelled)
     if dry_run:
-        proposals = propose(workspace, workspace.notebook.candidates(), editor)
-        return Consolidated(proposed=len(proposals), made=tuple(proposals))
+        waiting = {one[0]: one for one in (*workspace.notebook.candidates(), *offered)}
+        proposals = propose(workspace, [waiting[source] for source in sorted(waiting)], editor)
+        return Consolidated(
+            conversations=looked,
+            candidates=new,
+            proposed=len(proposals),
+            made=tuple(proposals),
+            problems=(*problems, *editor.problems),
+        )
     lease = workspace.notebook.take_lease(owner)
     if lease is None:
         return Consolidated(busy=True, conversations=looked, candidates=new, problems=tuple(problems))
@@ -116,9 +128,13 @@ def _go_on(cancelled: Callable[[], bool]) -> None:
 
 
 def gather_candidates(
-    workspace: Workspace, *, cancelled: Callable[[], bool] = lambda: False
+    workspace: Workspace,
+    *,
+    cancelled: Callable[[], bool] = lambda: False,
+    keep: Callable[[tuple[str, str, str]], None] | None = None,
 ) -> tuple[int, int, list[str]]:
-    """(conversations looked at, new candidates, sentences about those that could not be read)."""
+    """(conversations looked at, new candidates, sentences about those that could not be read). They go to the notebook,
+    or to `keep` as (source, version, body), and then nothing is written."""
     records = list(workspace.ledger.all_episodes())
     problems: list[str] = []
     new = 0
@@ -132,7 +148,13 @@ def gather_candidates(
                 return False
             text = json.dumps(body, ensure_ascii=False, sort_keys=True)
             version = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-            return workspace.notebook.add_candidate(f"episode:{record.episode_id}", version, text)
+            source = f"episode:{record.episode_id}"
+            if keep is None:
+                return workspace.notebook.add_candidate(source, version, text)
+            if workspace.notebook.has_candidate(source, version):
+                return False
+            keep((source, version, text))
+            return True
         except PensieveError as error:
             return f"Conversation {record.handle} was left out: {error.message}"
 
@@ -146,19 +168,32 @@ def gather_candidates(
 
 
 def result_of(workspace: Workspace, record: EpisodeRecord) -> dict[str, object] | None:
-    """What a conversation came to: goal, constraints, answers with what they cite. None when it came to no answer."""
+    """What a conversation came to: question, goal, constraints, answers with what they cite. None when it came to no
+    answer; "not found" is none."""
     transcript = workspace.ledger.transcript(record.episode_id)
-    if not transcript.sealed:
+    answered = [sealed for sealed in transcript.sealed if not refuses(sealed.answer)]
+    if not answered:
         return None
     plan = workspace.notebook.read_plan(scope=str(record.episode_id))
+    asked = next(
+        (e.message for e in transcript.entries if e.message.role == "user" and e.message.label == "question"),
+        None,
+    )
     return {
         "episode": record.episode_id,
+        "question": _question(workspace, asked) if asked is not None else "",
         "goal": plan.goal,
         "constraints": list(plan.constraints),
-        "answers": [
-            {"answer": sealed.answer, "citations": list(sealed.citations)} for sealed in transcript.sealed
-        ],
+        "answers": [{"answer": sealed.answer, "citations": list(sealed.citations)} for sealed in answered],
     }
+
+
+def _question(workspace: Workspace, message: Message) -> str:
+    """What was asked, as it was said; empty where that is not kept any more."""
+    try:
+        return " ".join(workspace.ledger.content(message).split())
+    except StorageError:
+        return ""
 
 
 # --- phase 2 ------------------------------------------------------------------------------------------------
@@ -345,6 +380,9 @@ def _result(workspace: Workspace, source: str, body: dict[str, object]) -> Propo
     """A note of what a conversation came to, at a key of its own. It rests on what was cited, as that stands now."""
     answers = body["answers"]
     assert isinstance(answers, list)
+    answers = [one for one in answers if not refuses(str(one["answer"]))]
+    if not answers:  # kept by an older version
+        return None
     key = f"results/{source.replace(':', '-')}"
     current = workspace.notebook.current(key)
     live = current if current is not None and not current.deleted else None
@@ -358,7 +396,9 @@ def _result(workspace: Workspace, source: str, body: dict[str, object]) -> Propo
             for one in places[:50]
         ],
     )
-    lines = [f"Goal: {body['goal']}"] if body["goal"] else []
+    question = str(body.get("question", ""))  # those kept by an older version have none
+    lines = [f"Question: {question}"] if question else []
+    lines += [f"Goal: {body['goal']}"] if body["goal"] else []
     constraints = body["constraints"]
     assert isinstance(constraints, list)
     lines += [f"Constraint: {one}" for one in constraints]
@@ -370,11 +410,19 @@ def _result(workspace: Workspace, source: str, body: dict[str, object]) -> Propo
         "write",
         key,
         ((key, live.revision if live is not None else 0),),
-        summary=" ".join(str(answers[-1]["answer"]).split())[:200],
+        summary=_told_in_a_line(question, str(answers[-1]["answer"])),
         content=content,
         evidence=evidence,
         links=tuple(noted),
     )
+
+
+def _told_in_a_line(question: str, answer: str) -> str:
+    """Question and answer, of each as much as a list can show."""
+    asked, said = " ".join(question.split()), " ".join(answer.split())
+    if len(asked) > 120:
+        asked = asked[:119].rstrip() + "…"
+    return f"{asked} {said[:200]}".strip()
 
 
 def _is_note(workspace: Workspace, citation: str) -> bool:

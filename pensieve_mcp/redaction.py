@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-VERSION = 2
+VERSION = 3
 """Grows with the table, so that a notebook can be gone through again."""
 
 
@@ -31,6 +31,12 @@ def _rule(name: str, pattern: str, *marks: str, flags: int = 0) -> Rule:
 
 _WORD = r"(?<![A-Za-z0-9_-])"
 _END = r"(?![A-Za-z0-9_-])"
+
+_PASSWORD = r"[^\s'\"<>{}$,;()\[\]`“”„]"  # a sign of one, where it stands bare
+_NO_PASSWORD = (
+    r"(?i:(?:[a-z]{0,10}1password|base\d\d|sha-?\d|md5|bcrypt|argon2|pbkdf2|aes-?\d|utf-?\d|oauth2|rot13|at-|p\.\s?\d"
+    r"|https?:|www\.))"
+)  # what is said about one
 
 RULES: tuple[Rule, ...] = (
     _rule(
@@ -117,11 +123,21 @@ RULES: tuple[Rule, ...] = (
         r"|(?P<bare>(?=[^\s'\"]{0,60}\d)(?=[^\s'\"]{0,60}[A-Za-z])[^\s'\"<>{}$,;()\[\]]{12,200}))",
         "assw", "ASSW", "assphrase", "ASSPHRASE", "ey", "EY", "ecret", "ECRET", "oken", "OKEN",
     ),
+    _rule(
+        # As people write it, and with a digit or sign as passwords have: "the password is required" is no secret.
+        "told-password",
+        r"(?i:(?<![A-Za-z])(?:password|passwd|passphrase|passcode|passwort|kennwort)"
+        r"(?:\s{1,3}(?:is|was|ist|war|lautet)\s{0,2}:?\s{1,3}|\s{0,3}:\s{0,3}))['\"`“„]?"
+        rf"(?P<secret>(?!{_NO_PASSWORD})(?={_PASSWORD}{{0,60}}[\d@#%^*+~])(?={_PASSWORD}{{0,60}}[A-Za-z])"
+        rf"{_PASSWORD}{{5,199}}(?<![.!?:]))",
+        "assw", "ASSW", "assphrase", "ASSPHRASE", "asscode", "ASSCODE", "ennwort", "ENNWORT",
+    ),
 )  # fmt: skip
 
 _PLACEHOLDER = re.compile(
     r"(?i)\[redacted|x{6,}|\*{4,}|\.{4,}|your[_-]|example|placeholder|changeme|<[^>]*>|\$\{|%\(|\{\{"
 )
+_TEMPLATED = ("assigned-secret", "told-password", "password-in-url")
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +160,7 @@ def find_secrets(text: str) -> list[Found]:
             for group in ("secret", "bare"):
                 if group in rule.pattern.groupindex and match[group] is not None:
                     start, end = match.span(group)
-            if _PLACEHOLDER.search(text[start:end]) and rule.name in ("assigned-secret", "password-in-url"):
+            if rule.name in _TEMPLATED and _PLACEHOLDER.search(text[start:end]):
                 continue  # a template tells how to write one
             if not any(one.start < end and start < one.end for one in found):
                 found.append(Found(rule.name, start, end))

@@ -70,7 +70,7 @@ class Settings:
     workers: int = _setting(2, "Processes that read files.", minimum=1)
     hidden_files: bool = _setting(False, "Index files and folders whose name begins with a dot.")
     secret_files: bool = _setting(
-        False, "Index files that look like keys or passwords (.env, id_rsa, *.pem …)."
+        False, "Index files whose names look like keys or password stores (.env, id_rsa, secrets.yaml …)."
     )
     follow_links: bool = _setting(False, "Follow symbolic links whose target lies inside the same root.")
     fallback_encoding: str = _setting(

@@ -61,7 +61,7 @@ class Png(click.Path):
     "picture",
     metavar="FILE",
     type=click.Path(dir_okay=False),
-    help="Draw the curve into FILE (.svg or .png).",
+    help="Draw the curve into FILE.svg, or FILE.png (needs rsvg-convert or the extra [plot]).",
 )
 @click.option("--quiet", is_flag=True, help="Do not tell what is being done.")
 @json_option
@@ -173,7 +173,12 @@ def _report(asked: Asked) -> None:
     if asked.found and not asked.grounded:
         put("grounded: false — no note with a quote found in the documents holds this answer.")
     if asked.policy == "extractive":
-        put("policy: extractive — no model took part; this is a sentence as it stands in the documents.")
+        what = (
+            "this is a sentence as it stands in the documents"
+            if asked.found
+            else "no sentence was near enough"
+        )
+        put(f"policy: extractive — no model took part; {what}.")
     say(told(asked.metrics) + f". Episode {asked.episode}.")
 
 
@@ -188,7 +193,7 @@ def _report(asked: Asked) -> None:
     "raster",
     metavar="FILE.png",
     type=Png(),
-    help="Draw into FILE.png (extra [plot], or rsvg-convert).",
+    help="Draw into FILE.png; needs the program rsvg-convert (librsvg) or the extra [plot].",
 )
 @click.option("--replay", is_flag=True, help="Print what happened, step by step.")
 @click.option("--window", type=click.IntRange(min=1), default=None, help="Tokens of the window to draw.")

@@ -22,7 +22,7 @@ episode_option = click.option(
 )
 
 
-@click.command()
+@click.command(short_help="Cast SPELL as a model would, and print the answer.")
 @click.argument("spell")
 @click.argument("arguments", nargs=-1, metavar="[JSON | key=value]...")
 @episode_option

@@ -8,9 +8,10 @@ import click
 
 from pensieve_mcp.cli.output import put, put_json, say
 from pensieve_mcp.cli.shell import Shell, command_options, json_option
+from pensieve_mcp.spellbook.wording import count
 
 
-@click.command()
+@click.command(short_help="Merge notes that say the same, mark contradictions.")
 @click.option("--dry-run", is_flag=True, help="Only tell what would be done.")
 @click.option(
     "--backend",
@@ -59,7 +60,8 @@ def consolidate(
         say(problem)
     words = "would be made" if dry_run else "made"
     say(
-        f"{len(done.made):,} changes {words}; {done.candidates:,} new results of {done.conversations:,} conversations."
+        f"{count(len(done.made), 'change')} {words}; {count(done.candidates, 'new result')} of "
+        f"{count(done.conversations, 'conversation')}."
     )
     if done.reworded or done.refused:
         say(f"Of the model's texts {done.reworded:,} were taken, {done.refused:,} did not say the same.")

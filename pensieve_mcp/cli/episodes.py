@@ -132,7 +132,7 @@ def show(shell: Shell, handle: str, as_json: bool) -> None:
             put(bold("Answer: ") + sealed.answer)
 
 
-@episodes.command()
+@episodes.command(short_help="Every message of a conversation in full, in order.")
 @click.argument("handle", metavar="EPISODE")
 @click.option("--curve/--no-curve", default=True, help="Draw the visible tokens after each step.")
 @command_options
@@ -173,7 +173,7 @@ def replay(shell: Shell, handle: str, curve: bool) -> None:
                 put(line)
 
 
-@episodes.command()
+@episodes.command(short_help="A conversation as JSON lines, to FILE or stdout.")
 @click.argument("handle", metavar="EPISODE")
 @click.argument("file", required=False, type=click.Path(dir_okay=False))
 @click.option("--overwrite", is_flag=True, help="Write over a file that is there.")
@@ -197,7 +197,7 @@ def export(shell: Shell, handle: str, file: str | None, overwrite: bool, exact: 
         say(f"Written to {file}.")
 
 
-@episodes.command("import")
+@episodes.command("import", short_help="A conversation from what episodes export wrote.")
 @click.argument("file", type=click.File("r", encoding="utf-8-sig"))
 @command_options
 def import_(shell: Shell, file: TextIO) -> None:
@@ -222,23 +222,28 @@ def import_(shell: Shell, file: TextIO) -> None:
 def purge(
     shell: Shell, handle: str | None, days: int | None, content_only: bool, yes: bool, as_json: bool
 ) -> None:
-    """Really remove conversations from this machine. Cannot be undone; notes stay."""
+    """Really remove conversations from this machine. Cannot be undone; notes stay, but for scratch notes of `ask`."""
     from pensieve_mcp.tracing import purge_conversations
 
     if (handle is None) == (days is None):
         raise click.UsageError("Name one of --episode E and --older-than DAYS.")
     with shell.open() as workspace:
         record = workspace.ledger.episode(handle) if handle else None
-        if not yes:
+        before = None if days is None else time.time() - days * DAY_SECONDS
+        old = 1 if before is None else sum(one.last < before for one in workspace.ledger.all_episodes())
+        if not old and not as_json:
+            put(f"No conversation is unused for {count(days or 0, 'day')}; nothing is removed.")
+            return
+        if not yes and old:
             what = (
                 f"episode {record.handle}"
                 if record
-                else f"all episodes not used for {count(days or 0, 'day')}"
+                else f"{count(old, 'conversation')} not used for {count(days or 0, 'day')}"
             )
             click.confirm(f"Remove {what} from workspace {workspace.name} for good?", abort=True, err=True)
         gone, messages, freed = purge_conversations(
             workspace,
-            before=None if days is None else time.time() - days * DAY_SECONDS,
+            before=before,
             episode_id=record.episode_id if record else None,
             content_only=content_only,
         )

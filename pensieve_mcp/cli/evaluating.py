@@ -16,7 +16,7 @@ SUITES = ("needle", "chat", "qa", "interference", "deep")
 SYSTEMS = ("loop", "direct", "question", "memagent", "readagent")
 
 
-@click.group(name="eval")
+@click.group(name="eval", short_help="Ask questions over long text and score the answers.")
 def evaluation() -> None:
     """Ask made questions over long real text and score the answers: the loop, and what it is compared with."""
 

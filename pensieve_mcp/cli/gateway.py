@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pensieve_mcp.workspace import Workspace
 
 
-@click.command()
+@click.command(short_help="Pass requests to a model's API, without deleted text.")
 @click.option("--upstream", metavar="URL", help="The API that requests go on to.")
 @click.option(
     "--anthropic", "vendor", flag_value="anthropic", help="The same as the Anthropic API's address."

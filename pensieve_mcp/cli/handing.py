@@ -11,7 +11,7 @@ from pensieve_mcp.cli.shell import Shell, command_options, json_option
 from pensieve_mcp.errors import Miscast
 
 
-@click.command()
+@click.command(short_help="Goal, findings with sources, open ends and the next step.")
 @click.option("--episode", "handle", metavar="E", help="Of this conversation; else of the one used last.")
 @click.option("--max-bytes", type=click.IntRange(min=500), default=8_000, show_default=True)
 @json_option

@@ -41,7 +41,7 @@ def hook() -> None:
     """What hosts and their plugins ask while they work."""
 
 
-@hook.command("session-start")
+@hook.command("session-start", short_help="Give a compacted conversation its handoff back.")
 @command_options
 def session_start(shell: Shell) -> None:
     """Give a compacted or resumed conversation its handoff: goal, constraints, plan, findings, what is open.
@@ -59,7 +59,7 @@ def session_start(shell: Shell) -> None:
     put(json.dumps(output if words else {}, ensure_ascii=True))
 
 
-@hook.command("forgotten")
+@hook.command("forgotten", short_help="Tell a plugin what stands forgotten.")
 @click.option(
     "--server-name", "servers", multiple=True, help="Name of our server in the host, if not pensieve."
 )
@@ -67,7 +67,7 @@ def session_start(shell: Shell) -> None:
 def forgotten(shell: Shell, servers: tuple[str, ...]) -> None:
     """Tell a plugin what stands forgotten: `{"steps": […]}` on stdin, replaced results and arguments out.
 
-    Raises Miscast for anything else, so that a plugin knows that nobody answers it.
+    Anything else is refused with exit code 1, so that a plugin knows that nobody answers it.
     """
     from pensieve_mcp.episode import GATEWAY_VARIABLE
     from pensieve_mcp.gateway.asking import forgotten as rule

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import mimetypes
+import os
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from pensieve_mcp.cli.output import bar, put, put_json, put_table, say
 from pensieve_mcp.cli.shell import Shell, command_options, json_option
 from pensieve_mcp.cli.translating import for_person
 from pensieve_mcp.corpus.types import SkipReason
-from pensieve_mcp.errors import WorkspaceError
+from pensieve_mcp.errors import NoSuchDocument, WorkspaceError
 from pensieve_mcp.spellbook.wording import count, read_in_part, shares
 
 if TYPE_CHECKING:
@@ -175,7 +176,7 @@ def meaning_words(settings: Settings, passages: int, refined: int) -> str:
     )
 
 
-@click.command()
+@click.command(short_help="Every file that was not read, or not to its end.")
 @click.option("--reason", type=click.Choice(get_args(SkipReason)), help="Only those skipped for this reason.")
 @click.option("--under", metavar="PATH", help="Only below this path.")
 @json_option
@@ -213,13 +214,20 @@ def _all_skipped(workspace: Workspace, under: tuple[str, ...], reason: str | Non
 @json_option
 @command_options
 def explain(shell: Shell, path: str, as_json: bool) -> None:
-    """Why a file or folder is in or out, and which rule says so."""
+    """Why a file or folder is in or out, and which rule says so. Ends with 1 where there is no such file."""
     from pensieve_mcp.corpus.explaining import explain as explain_path
 
     with shell.open() as workspace:
         given = Path(path).expanduser()
         absolute = str(given.absolute()) if given.exists() or given.is_symlink() else path
         told = explain_path(workspace.roots, workspace.rules, absolute)
+        named = told.path.partition("/")[0] in {root.name for root in workspace.roots}
+        if not told.exists or not (named or os.path.lexists(absolute)):
+            raise NoSuchDocument(
+                f"{path} is not there.",
+                hint="Name a file or folder on disk, or as the index does: "
+                + ", ".join(f"{root.name}/…" for root in workspace.roots),
+            )
         if told.taken:
             told = _what_came_of_it(workspace, told)
         if as_json:

@@ -78,7 +78,7 @@ def opened(file: Path, temperature: float, seed: int) -> Backend:
     return open_backend(Choice("local", str(file), temperature=temperature, options=options))
 
 
-@click.command()
+@click.command(short_help="Samples from the model's own play.")
 @click.option("--model", "model_file", type=EXISTING, required=True, help="The merged GGUF that plays.")
 @click.option("--tasks", type=click.IntRange(1), default=300, show_default=True)
 @click.option("--seed", type=int, default=11, show_default=True)
@@ -118,7 +118,7 @@ def selfplay(
     put(f"{len(own):,} samples of its own play, {len(whole) - len(own):,} of the teacher in {out}")
 
 
-@click.command()
+@click.command(short_help="Policy gradients on the model's own play.")
 @click.option("--adapter", type=EXISTING, required=True, help="The adapter to begin with.")
 @click.option("--iterations", type=click.IntRange(1), default=20, show_default=True)
 @click.option("--questions", type=click.IntRange(1), default=16, show_default=True, help="An iteration.")
@@ -169,7 +169,7 @@ def grpo(
     put(f"{last}")
 
 
-@click.command()
+@click.command(short_help="All that made the shipped adapter.")
 @click.option("--tasks", type=click.IntRange(1), default=4_400, show_default=True)
 @click.option(
     "--steps", type=click.IntRange(1), default=1_600, show_default=True, help="Over which the rate falls."

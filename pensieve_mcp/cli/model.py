@@ -22,7 +22,7 @@ def model() -> None:
     """The small model that comes with us: install, status, remove."""
 
 
-@model.command()
+@model.command(short_help="Bring the base model and merge our adapter into it.")
 @click.option(
     "--from",
     "source",
@@ -48,7 +48,7 @@ def install(shell: Shell, source: Path | None) -> None:
         say("To run it in this process install the extra: pip install 'pensieve-statelm[local]'.")
 
 
-@model.command()
+@model.command(short_help="What of the bundled model is here, and its measures.")
 @json_option
 @command_options
 def status(shell: Shell, as_json: bool) -> None:

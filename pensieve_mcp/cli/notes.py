@@ -45,7 +45,7 @@ def source_path(workspace: Workspace, text: str) -> str:
     return found[0] if found else text.strip().rstrip("/")
 
 
-@click.command()
+@click.command(short_help="Look at the evidence of all notes again.")
 @click.option("--index/--no-index", "index", default=True, help="Look for changed files first.")
 @click.option("--strict", is_flag=True, help="Exit with 1 when evidence changed, is gone or unsupported.")
 @json_option
@@ -79,7 +79,7 @@ def check(shell: Shell, index: bool, strict: bool, as_json: bool) -> None:
         leave(1)
 
 
-@click.command()
+@click.command(short_help="What changed between two revisions.")
 @click.argument("key")
 @click.argument("old", type=click.IntRange(min=1), required=False)
 @click.argument("new", type=click.IntRange(min=1), required=False)
@@ -165,7 +165,7 @@ def status(shell: Shell, key: str, new: Status, reason: str) -> None:
         put(f"{changed.key}, revision {changed.revision}: {changed.status}")
 
 
-@click.command()
+@click.command(short_help="End a contest between two claims under one key.")
 @click.argument("key")
 @click.argument("revision", type=click.IntRange(min=1))
 @command_options
@@ -179,7 +179,11 @@ def settle(shell: Shell, key: str, revision: int) -> None:
 @click.command()
 @click.option("--source", metavar="PATH", help="A document, or a folder with all below it.")
 @click.option("--reason", default="", help="Why; told to every reader.")
-@click.option("--undo", is_flag=True, help="Let the source count again; marked notes are checked anew.")
+@click.option(
+    "--undo",
+    is_flag=True,
+    help="Let the source count again; the notes it marked are checked anew, and set back where that holds.",
+)
 @json_option
 @command_options
 def revoke(shell: Shell, source: str | None, reason: str, undo: bool, as_json: bool) -> None:
@@ -205,13 +209,25 @@ def revoke(shell: Shell, source: str | None, reason: str, undo: bool, as_json: b
                     slug="not_revoked",
                 )
             check_all(workspace, author=AUTHOR)
-            put(f"{path} counts again; set notes back with: pensieve note status KEY active")
+            undone = notebook.reinstate(path, author=AUTHOR)
+            if as_json:
+                put_json(dataclasses.asdict(undone))
+                return
+            put(f"{path} counts again as a source.")
+            for key in undone.back:
+                put(f"set back\t{key}")
+            for key, why in undone.left:
+                put(f"left as it is\t{key}\t{why}")
+            if undone.left:
+                say(
+                    "What was left is yours to judge: pensieve note show KEY, pensieve note status KEY active."
+                )
             return
         done = notebook.revoke(path, messages=messages_showing(workspace, path), author=AUTHOR, reason=reason)
         _tell(done, f"{path} is revoked as a source.", as_json)
 
 
-@click.command()
+@click.command(short_help="Really remove a note, or all that came from a source.")
 @click.argument("key", required=False)
 @click.option("--source", metavar="PATH", help="Every note that rests on this document or folder alone.")
 @click.option("--keep-messages", is_flag=True, help="Leave the texts of conversations that show or tell it.")

@@ -87,17 +87,25 @@ def list_(
             if cursor is None:
                 break
         if as_json:
-            put_json([dataclasses.asdict(line) for line in lines])
+            put_json([dataclasses.asdict(line) | {"doubts": dict(line.doubts)} for line in lines])
             return
-        doubted = any(line.unsupported for line in lines)
+        doubted = any(line.doubts for line in lines)
+        judged = any(line.status != "active" for line in lines)
         put_table(
-            ("key", "summary", "revision", *(["evidence"] if doubted else [])),
+            (
+                "key",
+                "summary",
+                "revision",
+                *(["status"] if judged else []),
+                *(["evidence"] if doubted else []),
+            ),
             [
                 (
                     line.key,
                     line.summary,
                     str(line.revision),
-                    *([f"{line.unsupported} not supported" if line.unsupported else ""] if doubted else []),
+                    *([line.status] if judged else []),
+                    *([line.doubted()] if doubted else []),
                 )
                 for line in lines
             ],
@@ -140,8 +148,9 @@ def show(shell: Shell, key: str, revision: int | None, as_json: bool) -> None:
             + dim(f"  revision {found.revision}, {_when(found.updated)}, by {found.author or 'unknown'}")
         )
         put(found.summary)
-        put("")
-        put(found.content)
+        if found.content.strip() != found.summary.strip():
+            put("")
+            put(found.content)
         for piece in found.evidence:
             where = " ".join(
                 p for p in (f"c{piece.chunk_id}" if piece.chunk_id else "", piece.path, piece.locator) if p
@@ -166,7 +175,9 @@ def show(shell: Shell, key: str, revision: int | None, as_json: bool) -> None:
 )
 @click.option("--applies-to", default="workspace", help="workspace, project or a path.")
 @click.option(
-    "--kind", type=click.Choice(("user", "observed", "tool", "guess")), help="Who says so; you are the user."
+    "--kind",
+    type=click.Choice(("user", "observed", "tool", "guess")),
+    help="Who says so; default: user, you do, and with --quote or --from the document.",
 )
 @click.option("--valid", default="", metavar="UNTIL", help="A date, or a document whose change ends it.")
 @click.option("--observed", metavar="WHEN", help="When it was seen, where that is not now: 2026-03-05.")
@@ -191,7 +202,11 @@ def write(
     expect_revision: int | None,
     as_json: bool,
 ) -> None:
-    """Write CONTENT (or what comes on stdin) under KEY. An old note of this key becomes a revision."""
+    """Write CONTENT (or what comes on stdin) under KEY. An old note of this key becomes a revision.
+
+    A quote that does not stand where --from says is told on stderr; the note is stored all the same, marked
+    unsupported, and the exit code is 0. `pensieve note check --strict` ends with 1 as long as there is such a one.
+    """
     if content is None or content == "-":
         if sys.stdin.isatty():
             say("Reading the note from here; end with Ctrl-D.")
@@ -224,7 +239,7 @@ def write(
                 applies_to=applies_to,
                 author=AUTHOR,
                 expect_revision=expect_revision,
-                kind=kind or "",
+                kind=kind or ("" if evidence else "user"),
                 valid=until,
                 valid_basis=basis,
                 observed=seen,
@@ -234,9 +249,7 @@ def write(
         put_json(plain(written)) if as_json else put(f"{written.key}, revision {written.revision}")
         for piece in written.evidence:
             if piece.state != "ok":
-                say(
-                    f"Not found ({piece.state}): “{piece.quote}”. The note is stored; quote exactly to support it."
-                )
+                say(_warning(piece))
         for warning in written.warnings:
             say(for_person(warning))
 
@@ -248,6 +261,16 @@ def _evidence(workspace: Workspace, quotes: tuple[str, ...], place: str | None) 
     path = place if place and chunk is None else None
     given = [(chunk, path, quote) for quote in quotes or (("",) if place else ())]
     return look_up(workspace, given) if given else ()
+
+
+def _warning(piece: Evidence) -> str:
+    """What a writer must know of evidence that does not stand as he gave it."""
+    where = piece.path or (f"c{piece.chunk_id}" if piece.chunk_id else piece.locator)
+    if piece.state == "unsupported" and piece.quote:
+        told = f"Warning: the quote was not found{f' in {where}' if where else ''}: “{piece.quote}”."
+        return f"{told} {piece.detail + ' ' if piece.detail else ''}The note is stored, its evidence is unsupported."
+    told = f"Warning: the evidence {where or piece.quote} is {piece.state}."
+    return f"{told} {piece.detail}".strip()
 
 
 def _first_line(content: str) -> str:
@@ -321,7 +344,7 @@ def delete(shell: Shell, key: str, yes: bool) -> None:
         put(f"{gone.key} deleted, revision {gone.revision}")
 
 
-@note.command()
+@note.command(short_help="All notes as one JSON document, or as Markdown files.")
 @click.argument("place", required=False, metavar="[FILE | FOLDER/]")
 @click.option("--overwrite", is_flag=True, help="Write over a FILE that is there.")
 @command_options
@@ -343,7 +366,7 @@ def export(shell: Shell, place: str | None, overwrite: bool) -> None:
             say(f"Notes written to {place}")
 
 
-@note.command("import")
+@note.command("import", short_help="Notes from what note export wrote.")
 @click.argument("place", metavar="FILE | FOLDER", type=click.Path(exists=True, allow_dash=True))
 @click.option(
     "--overwrite", is_flag=True, help="Write over notes that differ; without it they are left and told."

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pensieve_mcp.statelm.turns import Asked
 
 
-@click.group()
+@click.group(short_help="Make the adapter of the bundled model, step by step.")
 def train() -> None:
     """Make the adapter of the bundled model: data, sft, selfplay, grpo, eval, export; full is all that made ours."""
 
@@ -36,7 +36,7 @@ for command in (selfplay, grpo, full):
     train.add_command(command)
 
 
-@train.command()
+@train.command(short_help="Play tasks with the scripted teacher, cut into samples.")
 @click.option("--tasks", "count", type=click.IntRange(1), default=4_400, show_default=True)
 @click.option("--seed", type=int, default=7, show_default=True)
 @click.option(
@@ -76,7 +76,7 @@ def data(
     )
 
 
-@train.command()
+@train.command(short_help="Train the adapter on samples.")
 @click.option(
     "--samples", "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), required=True
 )
@@ -143,7 +143,7 @@ def sft(
     put(f"{last}")
 
 
-@train.command(name="eval")
+@train.command(name="eval", short_help="Ask held-out questions and print the table.")
 @click.option(
     "--model",
     "model_file",
@@ -218,7 +218,7 @@ def evaluate_(
             put(line)
 
 
-@train.command()
+@train.command(short_help="Merge an adapter into the base as one Q8_0 file.")
 @click.option("--adapter", type=click.Path(exists=True, dir_okay=False, path_type=Path), required=True)
 @click.option("--base", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(

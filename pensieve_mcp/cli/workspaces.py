@@ -51,7 +51,7 @@ def list_(shell: Shell, as_json: bool) -> None:
         say("No workspaces yet; pensieve index FOLDER makes one.")
 
 
-@workspace.command()
+@workspace.command(short_help="Make the workspace NAME over these folders.")
 @click.argument("name")
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @json_option

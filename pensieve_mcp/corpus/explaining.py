@@ -27,6 +27,7 @@ class Explanation:
     reason: SkipReason | None
     detail: str
     rule: Rule | None = None
+    exists: bool = True
 
 
 def explain(roots: Sequence[Root], rules: WalkRules, path: str) -> Explanation:
@@ -96,7 +97,7 @@ def _explain_below(root: Root, rules: WalkRules, shown: str, names: list[str]) -
                 return Explanation(shown, False, verdict.reason, where + verdict.detail, verdict.rule)
             let_in = verdict.rule
             if found is None:
-                return Explanation(shown, False, "unreadable", f"{part} does not exist", let_in)
+                return Explanation(shown, False, "unreadable", f"{part} does not exist", let_in, exists=False)
             if is_link(found):
                 if not rules.follow_links:
                     return Explanation(shown, False, "symlink", where + "links are not followed")

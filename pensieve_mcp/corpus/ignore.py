@@ -27,11 +27,24 @@ BUILTIN_PATTERNS: Final = (
     "desktop.ini", "$RECYCLE.BIN/", "System Volume Information/", "~$*", "*.swp", "*.swo", "*.pyc", "*.pyo",
 )  # fmt: skip
 
+_STORES = ("credentials", "aws[-_]credentials", "aws[-_]keys", "db[-_]credentials", "passwords")
+_STORE_ENDINGS = ("txt", "csv", "json", "ini", "cfg", "conf", "toml", "yml", "yaml", "xml", "properties")
+_DATA_ENDINGS = (
+    "json",
+    "ini",
+    "toml",
+    "yml",
+    "yaml",
+    "properties",
+)  # of secrets: in these nobody writes prose
+
 SECRET_PATTERNS: Final = (
     ".env", ".env.*", ".envrc", "*.env", "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*", "*.pem", "*.key", "*.p12",
     "*.pfx", "*.jks", "*.keystore", "*.kdbx", "*.kdb", "*.ppk", "*.gpg", "*.asc.key", ".ssh/", ".gnupg/", ".aws/",
     ".azure/", ".kube/", ".docker/config.json", ".netrc", "_netrc", ".npmrc", ".pypirc", ".pgpass", ".htpasswd",
-    ".git-credentials", "credentials.json", "service-account*.json",
+    ".git-credentials", "service-account*.json", "client_secret*.json", "*[-_]accessKeys.csv", "rootkey.csv",
+    "aws[-_]credentials", *(f"{name}.{ending}" for name in _STORES for ending in _STORE_ENDINGS),
+    *(f"{name}.{ending}" for name in ("secrets", "secrets[-_.]*", "credentials[-_.]*") for ending in _DATA_ENDINGS),
 )  # fmt: skip
 
 

@@ -6,9 +6,16 @@ never edited, a deletion is one more event. The loop, the MCP server and the gat
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
+
+REFUSALS = re.compile(
+    r"\bnot\s+(?:found|stated|mentioned|in the documents)\b|\bdo(?:es)?\s+not\s+(?:say|state|mention)\b|\bno\s+answer\b"
+    r"|^\s*unknown\W*$",
+    re.I,
+)
 
 Role = Literal["assistant", "tool", "user", "system"]
 
@@ -73,6 +80,11 @@ class Sealed:
 
     answer: str
     citations: tuple[str, ...] = ()
+
+
+def refuses(answer: str) -> bool:
+    """Whether an answer says that the documents do not say."""
+    return not answer.strip() or (bool(REFUSALS.search(answer)) and len(answer) < 200)
 
 
 Event = Said | Forgot | Recalled | Pinned | Compacted | Sealed

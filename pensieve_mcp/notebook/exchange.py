@@ -80,7 +80,9 @@ def to_markdown(note: Note, in_force: Note | None = None) -> str:
         f"summary: {_json(note.summary)}",
         f"revision: {note.revision}",
         f"created: {_json(_time(note.created))}",
+        f"created_seconds: {note.created!r}",
         f"updated: {_json(_time(note.updated))}",
+        f"updated_seconds: {note.updated!r}",
     ]
     for name, value in (("author", note.author), ("applies_to", note.applies_to), ("links", note.links)):
         if value:
@@ -91,7 +93,7 @@ def to_markdown(note: Note, in_force: Note | None = None) -> str:
         lines += [f"  - {_json(_evidence_out(piece))}" for piece in note.evidence]
     if in_force is not None:
         lines.append(f"in_force: {_json(_plain(in_force))}")
-    return "\n".join([*lines, "---", "", note.content])
+    return "\n".join([*lines, "---", "", note.content + ("\n" if note.content else "")])
 
 
 def _plain(note: Note) -> dict[str, Any]:
@@ -149,6 +151,8 @@ def read_markdown(text: str, name: str = "the file") -> tuple[Note, Note | None]
             continue
         fields[match[1]] = _value(match[2] or "", name)
     _check_format(fields.get("format"), FORMAT, name)
+    if "created_seconds" in fields:  # older files, and those written by hand, end where the content does
+        content = content.removesuffix("\n")
     key = fields.get("key")
     if not isinstance(key, str) or not key:
         raise _bad(name, "it has no key")
@@ -215,11 +219,21 @@ def _bad(name: str, problem: str) -> Miscast:
 
 
 def _time(seconds: float) -> str:
-    return f"{datetime.fromtimestamp(seconds, UTC).isoformat(timespec='seconds')} {seconds!r}"
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+
+
+def _moment(fields: dict[str, Any], name: str) -> float:
+    """When it was: the exact seconds beside the date, unless a person has changed the date since."""
+    date, exact = fields.get(name), fields.get(f"{name}_seconds")
+    if isinstance(exact, int | float) and not isinstance(exact, bool):
+        with contextlib.suppress(ValueError, OverflowError, OSError):
+            if not date or _time(exact) == date:
+                return float(exact)
+    return _seconds(date)
 
 
 def _seconds(value: Any) -> float:
-    """The exact second number behind the date, or the date alone where a person wrote one."""
+    """The date alone, or the exact seconds that older files have behind it."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
     date, _, exact = str(value or "").partition(" ")
@@ -316,8 +330,8 @@ def _note(key: str, fields: dict[str, Any], content: str, evidence: tuple[Eviden
         summary=str(fields.get("summary") or ""),
         content=content,
         revision=revision if isinstance(revision, int) and not isinstance(revision, bool) else 0,
-        created=_seconds(fields.get("created")),
-        updated=_seconds(fields.get("updated")),
+        created=_moment(fields, "created"),
+        updated=_moment(fields, "updated"),
         evidence=evidence,
         applies_to=str(fields.get("applies_to") or ""),
         links=tuple(links),

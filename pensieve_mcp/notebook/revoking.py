@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pensieve_mcp.notebook.schema import CURRENT, NOTE_COLUMNS, note_from
-from pensieve_mcp.notebook.types import HOLDING, Evidence, Note, Revoked, RevokedSource
+from pensieve_mcp.notebook.types import HOLDING, Evidence, Note, Reinstated, Revoked, RevokedSource
 
 if TYPE_CHECKING:
     from pensieve_mcp.storage import Database
@@ -122,6 +122,59 @@ def _mark_linked(db: Database, keys: set[str], why: str, author: str, put: Put) 
         put(replace(note, status="needs review", reason=about, author=author), note)
         linked.append(note.key)
     return tuple(linked)
+
+
+def reinstate(db: Database, source: str, *, author: str, put: Put) -> Reinstated:
+    """Set back what a withdrawal of this source marked, inside the caller's transaction: status, reason and contest of
+    the revision before. Notes whose evidence does not hold, and those that link to such, stay marked."""
+    marked = [note for note in _live(db) if _marked_by(note, source)]
+    left: dict[str, str] = {}
+    for note in marked:
+        bad = next((piece.state for piece in note.evidence if piece.state not in HOLDING), None)
+        if bad is not None:
+            left[note.key] = f"its evidence is {bad}"
+    growing = True
+    while growing:  # a link to a note that stays marked keeps its own mark
+        found = {
+            note.key: f"it links to {named!r}"
+            for note in marked
+            if note.key not in left and note.reason.startswith("it links to ")
+            for named in note.links
+            if named in left
+        }
+        left |= found
+        growing = bool(found)
+    back = [note for note in marked if note.key not in left]
+    for note in back:
+        before = _before(db, note, source)
+        status, reason, contests = (
+            (before.status, before.reason, before.contests) if before else ("active", "", None)
+        )
+        put(replace(note, status=status, reason=reason, contests=contests, author=author), note)
+    return Reinstated(tuple(note.key for note in back), tuple(left.items()))
+
+
+def _marked_by(note: Note, source: str) -> bool:
+    """Whether a withdrawal of the source set the note's status, by the reason that it left."""
+    if note.status not in ("revoked", "needs review"):
+        return False
+    tail = note.reason.partition("; ")[2] if note.reason.startswith("it links to ") else note.reason
+    said = f"{source} was revoked"
+    if tail == said or tail.startswith((f"{said} by ", f"{said}: ")):
+        return True
+    names = note.reason.removeprefix("rests on ").removesuffix(", which was revoked")
+    return f"rests on {names}, which was revoked" == note.reason and source in names.split(", ")
+
+
+def _before(db: Database, note: Note, source: str) -> Note | None:
+    """The last revision that the withdrawal had not marked; None where it was noted after."""
+    rows = db.conn.execute(
+        f"SELECT {NOTE_COLUMNS} FROM notes n JOIN note_revisions r ON r.note_id = n.id "
+        "WHERE n.key = ? ORDER BY r.revision DESC",
+        (note.key,),
+    )
+    older = (note_from(db, row) for row in rows.fetchall())
+    return next((one for one in older if not _marked_by(one, source)), None)
 
 
 def traced(db: Database, source: str, messages: frozenset[int]) -> Revoked:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pensieve_mcp.fulltext import TOKENIZER, shadow
-from pensieve_mcp.notebook.types import Action, Evidence, Note, NoteLine
+from pensieve_mcp.notebook.types import GRAVEST, Action, Evidence, Note, NoteLine
 from pensieve_mcp.storage import Basin, Migration
 
 if TYPE_CHECKING:
@@ -158,8 +158,9 @@ NOTE_COLUMNS = (
 )
 BARE_COLUMNS = NOTE_COLUMNS.replace("r.content", "''")
 LINE_COLUMNS = (
-    "n.key, f.summary, n.revision, n.updated_at, length(f.content), (SELECT count(*) FROM note_evidence e "
-    "WHERE e.note_id = n.id AND e.revision = n.revision AND e.state NOT IN ('ok', 'moved', 'unchecked')), "
+    "n.key, f.summary, n.revision, n.updated_at, length(f.content), "
+    "(SELECT json_group_array(e.state) FROM note_evidence e WHERE e.note_id = n.id AND e.revision = n.revision "
+    "AND e.state NOT IN ('ok', 'moved', 'unchecked')), "
     "n.status, coalesce(json_extract(f.extra, '$.kind'), ''), f.applies_to"
 )
 CURRENT = "FROM notes n JOIN note_revisions r ON r.note_id = n.id AND r.revision = n.revision"
@@ -176,7 +177,9 @@ _PLACES = ", ".join("?" * (3 + len(_EVIDENCE.split(","))))
 
 def line_from(row: Sequence[Any]) -> NoteLine:
     """From LINE_COLUMNS."""
-    return NoteLine(*row[:9])
+    states = json.loads(row[5])
+    doubts = tuple((state, states.count(state)) for state in GRAVEST if state in states)
+    return NoteLine(*row[:5], len(states), *row[6:9], doubts=doubts)
 
 
 def note_from(db: Database, row: Sequence[Any]) -> Note:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pensieve_mcp.notebook.types import HOLDING, Evidence, EvidenceKind, Note
+from pensieve_mcp.notebook.types import GRAVEST, HOLDING, Evidence, EvidenceKind, Note
 
 PERSONS = ("cli",)
 """Authors behind whom a person sits; of models there is only what the evidence shows."""
@@ -67,7 +67,7 @@ def contested(new: Note, old: Note) -> str:
 def worst(evidence: Sequence[Evidence]) -> str:
     """The state that says most about a note: of pieces that do not hold the gravest, else `moved`, else `ok`."""
     states = {piece.state for piece in evidence}
-    for state in ("revoked", "gone", "changed", "unsupported", "unchecked", "moved"):
+    for state in (*GRAVEST, "unchecked", "moved"):
         if state in states:
             return state
     return "ok" if states else "unsupported"

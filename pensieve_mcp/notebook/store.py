@@ -42,10 +42,12 @@ from pensieve_mcp.notebook.types import (
     NotePage,
     Plan,
     Proposal,
+    Reinstated,
     Revision,
     Revoked,
     RevokedSource,
     Status,
+    scratch,
 )
 from pensieve_mcp.notebook.watching import Watch
 from pensieve_mcp.storage import Connections, shrink
@@ -359,10 +361,21 @@ class Notebook:
             )
 
     def allow(self, source: str) -> bool:
-        """Take a revocation back for what is noted from now on; marked notes stay until they are checked again.
-        Answers whether there was one."""
+        """Take a revocation back for what is noted from now on; marked notes stay until `reinstate`. Answers whether
+        there was one."""
         with self._connections.writing() as db:
             return db.conn.execute("DELETE FROM revoked_sources WHERE path = ?", (source,)).rowcount > 0
+
+    def reinstate(self, source: str, *, author: str = "") -> Reinstated:
+        """Set the notes that a withdrawal of this source marked back to what they were, as new revisions, where their
+        evidence holds as it was looked at last; call it once the evidence was checked anew."""
+        with self._connections.writing() as db:
+            return revoking.reinstate(
+                db,
+                source,
+                author=checks.sound(author, "author"),
+                put=lambda note, current: self._put(db, note, current, "status"),
+            )
 
     def revoked_sources(self) -> tuple[RevokedSource, ...]:
         with self._connections.reading() as db:
@@ -484,35 +497,37 @@ class Notebook:
 
     def _prepared(self, note: Note) -> tuple[Note, list[str]]:
         """The note checked and with its secrets taken out, and sentences about that."""
-        hidden = 0
+        hidden: dict[str, None] = {}
 
-        def clean(text: str) -> str:
-            nonlocal hidden
+        def clean(text: str, where: str) -> str:
             if self._redact is None:
                 return text
             cleaned = self._redact(text)
-            hidden += cleaned != text
+            if cleaned != text:
+                hidden[where] = None
             return cleaned
 
         checks.checked_content(note.content, note.key, self.limits)  # before a regex runs over 10 MB
         evidence = tuple(
             replace(
                 piece,
-                quote=clean(piece.quote),
-                prefix=clean(piece.prefix),
-                suffix=clean(piece.suffix),
-                detail=clean(piece.detail),
+                quote=clean(piece.quote, "the evidence"),
+                prefix=clean(piece.prefix, "the evidence"),
+                suffix=clean(piece.suffix, "the evidence"),
+                detail=clean(piece.detail, "the evidence"),
             )
             for piece in checks.checked_evidence(note.evidence, self.limits)
         )
         prepared = replace(
             note,
-            summary=checks.checked_summary(clean(checks.sound(note.summary, "summary")), self.limits),
-            content=checks.checked_content(clean(note.content), note.key, self.limits),
+            summary=checks.checked_summary(
+                clean(checks.sound(note.summary, "summary"), "the summary"), self.limits
+            ),
+            content=checks.checked_content(clean(note.content, "the content"), note.key, self.limits),
             evidence=evidence,
             links=checks.checked_links(note.links, self.limits),
         )
-        told = [f"Secrets were taken out of {hidden} text(s) before storing."] if hidden else []
+        told = [f"Secrets were taken out of {' and '.join(hidden)} before storing."] if hidden else []
         return prepared, told
 
     def _put(self, db: Database, note: Note, current: Note | None, action: Action) -> Note:
@@ -538,6 +553,14 @@ class Notebook:
                 ).rowcount
                 > 0
             )
+
+    def has_candidate(self, source: str, version: str) -> bool:
+        """Whether this version of what a conversation has to offer is kept, taken in or not."""
+        with self._connections.reading() as db:
+            row = db.conn.execute(
+                "SELECT 1 FROM candidates WHERE source = ? AND version = ?", (source, version)
+            ).fetchone()
+        return row is not None
 
     def candidates(self) -> list[tuple[str, str, str]]:
         """(source, version, body) that no merger took in yet, the newest version of each source."""
@@ -568,9 +591,14 @@ class Notebook:
             shrink(db)
 
     def forget_conversations(self, episode_ids: Sequence[int], *, plans: bool = True) -> None:
-        """Really remove what is kept of conversations beside notes: plans, and what a merger would look at."""
+        """Really remove what is kept of conversations: scratch notes, plans, and what a merger would look at. Other
+        notes stay."""
         with self._connections.writing() as db:
             for episode_id in episode_ids:
+                top = scratch(episode_id)
+                own = db.conn.execute("SELECT key FROM notes WHERE substr(key, 1, ?) = ?", (len(top), top))
+                for (key,) in own.fetchall():
+                    self._remove(db, key)
                 db.conn.execute("DELETE FROM candidates WHERE source = ?", (f"episode:{episode_id}",))
                 if plans:
                     planning.remove(db, str(episode_id))

@@ -16,6 +16,9 @@ place. `gone`: its document is no more. `unsupported`: it never stood anywhere. 
 HOLDING: tuple[EvidenceState, ...] = ("ok", "moved")
 """States in which a piece of evidence still carries what rests on it."""
 
+GRAVEST: tuple[EvidenceState, ...] = ("revoked", "gone", "changed", "unsupported")
+"""States in which it does not, the one first that says most."""
+
 EvidenceKind = Literal["observed", "user", "tool", "guess"]
 """Observed in a document, said by the user, a tool's result, the model's own guess."""
 
@@ -23,8 +26,14 @@ Status = Literal["active", "superseded", "revoked", "needs review"]
 """What a note is good for: `superseded` by a better one, `revoked` with its source, `needs review` by somebody."""
 
 PRIVATE = "asked-"
-"""Keys `asked-<episode>/…` are scratch notes of a question that was handed to a small model: no list shows them
-unasked; reading by key, exports and checks know them."""
+"""Keys `asked-<episode>/…` are scratch notes of a question that was handed to a small model or to none: no list shows
+them unasked; reading by key, exports and checks know them, and they go with their conversation."""
+
+
+def scratch(episode_id: int) -> str:
+    """What the keys of a conversation's scratch notes begin with."""
+    return f"{PRIVATE}{episode_id}/"
+
 
 Action = Literal["write", "append", "overwrite", "delete", "merge", "restore", "import", "status", "revoke"]
 
@@ -110,6 +119,11 @@ class NoteLine:
     status: Status = "active"
     kind: str = ""
     applies_to: str = ""
+    doubts: tuple[tuple[EvidenceState, int], ...] = ()  # the same pieces by their state, the gravest first
+
+    def doubted(self) -> str:
+        """What speaks against its evidence, in the words of the states: `2 changed, 1 gone`. Empty for nothing."""
+        return ", ".join(f"{number} {state}" for state, number in self.doubts)
 
     def __str__(self) -> str:
         return f"{self.key}: {self.summary}"
@@ -142,6 +156,14 @@ class Revoked:
     review: tuple[str, ...] = ()
     linked: tuple[str, ...] = ()
     purged: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reinstated:
+    """What taking a revocation back did, by key: notes that are what they were again, and (key, why) of the others."""
+
+    back: tuple[str, ...] = ()
+    left: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -386,8 +386,8 @@ def read_note(episode: Episode, args: ReadNoteArgs) -> Outcome:
 def note_line(line: NoteLine) -> str:
     """A note in a list, with what speaks against it."""
     marks: list[str] = [line.status] if line.status != "active" else []
-    if line.unsupported:
-        marks.append(f"{line.unsupported} unsupported")
+    if line.doubts:
+        marks.append(line.doubted())
     return f"{line.key}: {one_line(line.summary, 200)}" + (f" [{', '.join(marks)}]" if marks else "")
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pensieve_mcp.episode import Episode
 from pensieve_mcp.ledger.blobs import digest_of
 from pensieve_mcp.ledger.events import Entry, Forgot, Message, Said, Transcript
+from pensieve_mcp.notebook.types import scratch
 from pensieve_mcp.tokens import count_tokens
 
 if TYPE_CHECKING:
@@ -289,10 +290,10 @@ class Conversation(Episode):
 
     def stored_key(self, key: str) -> str:
         """The notebook's name of a key the model uses."""
-        return f"asked-{self.episode_id}/{key}" if self.private_notes else key
+        return scratch(self.episode_id) + key if self.private_notes else key
 
     def shown_key(self, key: str) -> str:
-        return key.removeprefix(f"asked-{self.episode_id}/") if self.private_notes else key
+        return key.removeprefix(scratch(self.episode_id)) if self.private_notes else key
 
     def keys(self) -> tuple[str, ...]:
         """Keys written in this conversation, as stored, in order of first writing."""

@@ -10,6 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from pensieve_mcp.errors import PensieveError
+from pensieve_mcp.ledger.events import refuses
 from pensieve_mcp.statelm.sentences import content_words, normal, sentences, words
 from pensieve_mcp.statelm.turns import Cited
 
@@ -20,16 +21,6 @@ MIN_QUOTE_CHARS = 12
 MAX_QUOTES = 8
 SHORT_ANSWER_WORDS = 12  # up to here every word of an answer must stand in the quotes
 LONG_ANSWER_SHARE = 0.7  # of the content words of a longer answer
-REFUSALS = re.compile(
-    r"\bnot\s+(?:found|stated|mentioned|in the documents)\b|\bdo(?:es)?\s+not\s+(?:say|state|mention)\b|\bno\s+answer\b"
-    r"|^\s*unknown\W*$",
-    re.I,
-)
-
-
-def refuses(answer: str) -> bool:
-    """Whether an answer says that the documents do not say."""
-    return not answer.strip() or (bool(REFUSALS.search(answer)) and len(answer) < 200)
 
 
 def quotes_for(conversation: Conversation, content: str) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pensieve_mcp.notebook.types import scratch
 from pensieve_mcp.statelm.loop import Loop
 from pensieve_mcp.statelm.sentences import WORD, coverage, names, sentences, stems, words
 from pensieve_mcp.statelm.turns import Asked, Call
@@ -57,7 +58,7 @@ def answer(loop: Loop) -> Asked:
                     Call(
                         "note",
                         {
-                            "key": f"{loop.conversation.episode_id}-c{hit['chunk_id']}",
+                            "key": scratch(loop.conversation.episode_id) + f"c{hit['chunk_id']}",
                             "summary": best.text[:200],
                             "content": best.text,
                             "evidence": [{"chunk_id": f"c{hit['chunk_id']}", "quote": best.text}],
@@ -72,7 +73,7 @@ def answer(loop: Loop) -> Asked:
 def _scan(loop: Loop) -> Asked:
     """Chunk after chunk: noted is what beats the best so far, and every chunk is deleted once it was looked at."""
     question = loop.conversation.question
-    key = f"{loop.conversation.episode_id}-best"
+    key = scratch(loop.conversation.episode_id) + "best"
     # nobody reads the prompt, so nothing is gained by a large window
     size = loop.conversation.chunk_set.size_tokens
     loop.conversation.window_tokens = SCAN_CHUNKS * size + PROMPT_TOKENS

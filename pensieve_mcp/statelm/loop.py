@@ -15,12 +15,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pensieve_mcp.errors import BackendError, Miscast, PensieveError
+from pensieve_mcp.ledger.events import refuses
 from pensieve_mcp.ledger.stubs import Run, coalesced, standing_tokens
 from pensieve_mcp.spellbook.casting import CastResult, cast
 from pensieve_mcp.statelm.backends import Backend
 from pensieve_mcp.statelm.conversation import Conversation, heaviest_results
 from pensieve_mcp.statelm.dialects import Answered, Dialect
-from pensieve_mcp.statelm.evidence import citations, refuses
+from pensieve_mcp.statelm.evidence import citations
 from pensieve_mcp.statelm.offering import Offer, offer
 from pensieve_mcp.statelm.turns import Asked, Call, Metrics, Prompt, Reply, Turn, Usage
 from pensieve_mcp.tokens import count_tokens
@@ -329,7 +330,9 @@ class Loop:
     def result(
         self, ended: str = "finished", detail: str = "", *, model: str = "", extractive: bool = False
     ) -> Asked:
-        """What came of it, with the answer's support looked up."""
+        """What came of it, with the answer's support looked up. Without an answer the conversation is over, too."""
+        if self.answer is None:
+            self.conversation.workspace.ledger.update_episode(self.conversation.episode_id, state="closed")
         answer = self.answer if self.answer is not None else ""
         found = bool(answer) and not refuses(answer)
         grounded, cited = citations(self.conversation, answer) if found else (False, ())

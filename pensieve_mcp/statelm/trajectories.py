@@ -15,6 +15,7 @@ from pensieve_mcp.errors import Miscast
 from pensieve_mcp.ledger.events import Event, Forgot, Message, Recalled, Said
 from pensieve_mcp.ledger.folding import Folder
 from pensieve_mcp.ledger.schema import event_from
+from pensieve_mcp.spellbook.wording import count
 from pensieve_mcp.statelm.turns import Asked, Metrics
 
 if TYPE_CHECKING:
@@ -193,10 +194,11 @@ def metrics_of(events: Sequence[Event]) -> Metrics:
 def told(metrics: Metrics) -> str:
     """The measures in one line, in the order of the paper's table."""
     return (
-        f"{metrics.rounds} rounds / {metrics.memory_operations} memory / {metrics.deletions} deletions / "
-        f"{metrics.searches} searches; peak {metrics.peak_tokens:,}, mean {metrics.mean_tokens:,.0f}, freed "
+        f"{count(metrics.rounds, 'round')} / {count(metrics.memory_operations, 'memory operation')} / "
+        f"{count(metrics.deletions, 'deletion')} / {count(metrics.searches, 'search', 'searches')}; "
+        f"peak {metrics.peak_tokens:,}, mean {metrics.mean_tokens:,.0f}, freed "
         f"{metrics.freed_tokens:,} of {metrics.said_tokens:,} tokens said; "
-        f"{metrics.deletions_per_read:g} deletions a read"
+        f"{metrics.deletions_per_read:g} {'deletion' if metrics.deletions_per_read == 1 else 'deletions'} a read"
     )
 
 

@@ -212,3 +212,39 @@ def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
     assert process.wait(timeout=60) == 0
     assert "Traceback" not in err
     assert "BrokenPipe" not in err
+
+
+def test_no_line_of_a_help_is_cut_off() -> None:
+    def cut(command: click.Command, path: str) -> list[str]:
+        if not isinstance(command, click.Group):
+            return []
+        context = click.Context(command, info_name=path)
+        below = {name: command.get_command(context, name) for name in command.list_commands(context)}
+        room = 78 - 6 - max(len(name) for name in below)  # of a terminal of 80 columns, as click reckons
+        short = [
+            f"{path} {name}"
+            for name, one in below.items()
+            if one and one.get_short_help_str(room)[-3:] == "..."
+        ]
+        return short + [line for name, one in below.items() if one for line in cut(one, f"{path} {name}")]
+
+    assert cut(app, "pensieve") == []
+
+
+def test_purging_old_conversations_says_how_many_before_it_asks(pensieve: Pensieve, documents: Path) -> None:
+    pensieve("index", documents)
+    pensieve("cast", "checkBudget")
+    none = pensieve("purge", "--older-than", "30")
+    assert (none.code, none.out) == (0, "No conversation is unused for 30 days; nothing is removed.\n")
+    asked = pensieve("purge", "--older-than", "0", stdin="n\n")
+
+    assert asked.code == 1 and "Remove 1 conversation not used for 0 days" in asked.err
+
+
+def test_a_file_that_is_not_there_is_neither_in_nor_out(pensieve: Pensieve, documents: Path) -> None:
+    pensieve("index", documents)
+    for name in ("documents/none.txt", str(documents / "none.txt"), "none.txt"):
+        said = pensieve("explain", name)
+        assert (said.code, said.out) == (1, "") and f"{name} is not there." in said.err
+    assert pensieve("explain", documents / "lease.md").code == 0
+    assert "none of the roots" in pensieve("explain", __file__).out

@@ -52,6 +52,26 @@ def test_a_quote_is_looked_up(pensieve: Pensieve, documents: Path) -> None:
     assert "seven years" in said.err, "a note is stored, and what is not supported is said"
 
 
+def test_a_quote_that_is_not_there_is_a_warning_and_the_note_is_stored(
+    pensieve: Pensieve, documents: Path
+) -> None:
+    pensieve("index", documents)
+    said = pensieve("note", "write", "term", "x", "--from", "documents/lease.md", "--quote", "seven years")
+
+    assert said.code == 0 and said.out == "term, revision 1\n"
+    assert "Warning: the quote was not found in documents/lease.md: “seven years”." in said.err
+    assert "its evidence is unsupported" in said.err
+    assert pensieve("note", "list").out == "term\tx\t1\t1 unsupported\n"
+    assert "[1 unsupported]" in pensieve("cast", "readNote").out
+    assert pensieve("note", "check", "--strict").code == 1
+
+
+def test_a_note_of_one_line_is_shown_once(notes: Pensieve) -> None:
+    notes("note", "write", "rent", "Forty florins.")
+
+    assert notes("note", "show", "rent").out.count("Forty florins.") == 1
+
+
 def test_every_change_is_a_revision(notes: Pensieve) -> None:
     notes("note", "write", "rent", "Forty.")
     notes("note", "write", "rent", "Forty-two.")

@@ -72,6 +72,24 @@ def test_a_rule_file_in_the_folder_cannot_let_secrets_in_but_the_person_can(tmp_
     assert walked(tmp_path, patterns=("!.env",))[0] == {b".env"}
 
 
+def test_files_named_like_stores_of_keys_stay_out_and_prose_about_them_is_read(tmp_path: Path) -> None:
+    stores = {
+        "aws-credentials", "aws-credentials.txt", "aws_keys.csv", "ann_accessKeys.csv", "credentials.ini",
+        "secrets.yaml", "secrets-prod.yml", "credentials.local.json", "passwords.txt", "client_secret_12.json",
+        "db_credentials.toml",
+    }  # fmt: skip
+    prose = {
+        "credentials-policy.txt", "secrets-of-the-mill.txt", "secrets.md", "aws-credentials-guide.md", 
+        "password-rules.pdf", "credentials.md", "secret.txt",
+    }  # fmt: skip
+    for name in stores | prose:
+        (tmp_path / name).write_text("x")
+    files, skipped, _ = walked(tmp_path)
+
+    assert {name.decode() for name in files} == prose
+    assert skipped == {f"r/{name}": "secret" for name in stores}
+
+
 def test_a_skipped_folder_is_one_entry_not_thousands(tmp_path: Path) -> None:
     (tmp_path / "node_modules").mkdir()
     for i in range(50):

@@ -103,15 +103,40 @@ def test_a_file_is_readable_in_any_editor() -> None:
         'key: "treaty/date"',
         'summary: "Signed 1815"',
         "revision: 3",
-        'created: "1970-01-01T00:00:00+00:00 0.0"',
-        'updated: "1970-01-01T00:01:00+00:00 60.5"',
+        'created: "1970-01-01T00:00:00+00:00"',
+        "created_seconds: 0.0",
+        'updated: "1970-01-01T00:01:00+00:00"',
+        "updated_seconds: 60.5",
         "evidence:",
         '  - {"quote": "a “quote”", "path": "a/b.pdf"}',
         "---",
         "",
         "The Final Act.",
         "",
+        "",
     ]
+
+
+def test_a_date_is_one_value_with_the_exact_seconds_beside_it() -> None:
+    note = Note("k", "s", "Two lines,\nno end", revision=2, created=1796000455.447298, updated=1796000460.0)
+    told = to_markdown(note)
+
+    assert 'created: "2026-11-30T01:00:55+00:00"\ncreated_seconds: 1796000455.447298\n' in told
+    assert told.endswith("no end\n") and from_markdown(told) == note
+    moved = told.replace('created: "2026', 'created: "2025')
+    assert from_markdown(moved).created == 1796000455 - 365 * 86_400, "what a person changed counts"
+
+
+def test_a_file_of_an_older_version_is_taken_in() -> None:
+    old = (
+        '---\nformat: pensieve-note/1\nkey: "k"\nsummary: "s"\nrevision: 1\n'
+        'created: "2026-11-30T01:00:55+00:00 1796000455.447298"\nupdated: "2026-11-30T01:00:55+00:00 1796000455.5"\n'
+        "---\n\nends with a line\n"
+    )
+    note = from_markdown(old)
+
+    assert (note.created, note.updated) == (1796000455.447298, 1796000455.5)
+    assert note.content == "ends with a line\n"
 
 
 def test_a_note_written_by_hand_is_understood() -> None:

@@ -98,7 +98,7 @@ def test_revisions_are_compared_and_restored(pensieve: Pensieve) -> None:
 
 def test_a_contest_is_settled_by_a_person(pensieve: Pensieve) -> None:
     pensieve("note", "write", "rent", "42", "--from", "docs/lease.md", "--quote", RENT)
-    said = pensieve("note", "write", "rent", "90, I think")
+    said = pensieve("note", "write", "rent", "90, I think", "--kind", "guess")
     assert "stays in force" in said.err
     assert "In force is revision 1" in pensieve("note", "show", "rent").out
     assert pensieve("note", "settle", "rent", "1").code == 0
@@ -114,10 +114,48 @@ def test_a_source_is_revoked_and_allowed_again(pensieve: Pensieve) -> None:
     assert "Unknown, check" in pensieve("note", "show", "rent").out
     assert pensieve("note", "revoke").out.startswith("docs/lease.md\tcli\tforged")
     assert pensieve("note", "revoke", "--source", "docs/lease.md", "--undo").code == 0
-    pensieve("note", "status", "rent", "active")
 
-    assert pensieve("note", "list", "--evidence", "ok").out == "rent\t42\t3\n"
+    assert pensieve("note", "list", "--evidence", "ok").out == "rent\t42\t3\n", (
+        "set back without another word"
+    )
+    assert pensieve("note", "show", "rent", "--json").data["status"] == "active"
     assert pensieve("note", "revoke", "--source", "docs/lease.md", "--undo").code != 0
+
+
+def test_taking_a_revocation_back_leaves_what_does_not_hold(pensieve: Pensieve, folder: Path) -> None:
+    (folder / "side.txt").write_text("The mill has two stones.\n", encoding="utf-8")
+    pensieve("index", str(folder))
+    pensieve("note", "write", "rent", "42", "--from", "docs/lease.md", "--quote", RENT)
+    pensieve(
+        "note", "write", "stones", "two", "--from", "docs/side.txt", "--quote", "The mill has two stones"
+    )
+    pensieve("note", "write", "of-rent", "see", "--link", "rent")
+    pensieve("note", "write", "of-stones", "see", "--link", "stones")
+    pensieve("note", "write", "doubted", "d", "--from", "docs/lease.md", "--quote", RENT)
+    pensieve("note", "status", "doubted", "needs review", "--reason", "mine")
+    pensieve("note", "revoke", "--source", "docs", "--reason", "forged; all of it")
+    (folder / "side.txt").write_text("The mill has three wheels.\n", encoding="utf-8")
+    pensieve("index", str(folder))
+    told = pensieve("note", "revoke", "--source", "docs", "--undo", "--json").data
+
+    assert told["back"] == ["doubted", "of-rent", "rent"]
+    assert dict(told["left"]) == {"stones": "its evidence is changed", "of-stones": "it links to 'stones'"}
+    shown = pensieve("note", "show", "doubted", "--json").data
+    assert (shown["status"], shown["reason"]) == ("needs review", "mine"), "as it was before"
+    listed = {line["key"]: line for line in pensieve("note", "list", "--json").data}
+    assert listed["stones"]["doubts"] == {"changed": 1} and listed["rent"]["status"] == "active"
+    assert "stones\ttwo\t2\trevoked\t1 changed\n" in pensieve("note", "list", "--evidence", "changed").out
+
+
+def test_a_note_without_evidence_is_what_its_writer_said(pensieve: Pensieve) -> None:
+    pensieve("note", "write", "colour", "The door shall be green.")
+    pensieve("note", "write", "rent", "42", "--from", "docs/lease.md", "--quote", RENT)
+    pensieve("note", "write", "hunch", "It may rain.", "--kind", "guess")
+    pensieve("cast", "checkBudget")
+    told = pensieve("handoff").out.split("Not confirmed:")
+
+    assert "colour: The door shall be green. [what the user said]" in told[0] and "rent: 42" in told[0]
+    assert "hunch" in told[1] and "colour" not in told[1]
 
 
 def test_a_source_is_purged_after_a_look(pensieve: Pensieve, folder: Path) -> None:

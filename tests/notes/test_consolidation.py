@@ -13,6 +13,7 @@ import pytest
 from pensieve_mcp import leases
 from pensieve_mcp.consolidation import consolidate, gather_candidates
 from pensieve_mcp.errors import NoSuchNote, StorageError
+from pensieve_mcp.ledger.events import Message, Said, Sealed
 from pensieve_mcp.notebook.lease import MergerLeaseLost
 from pensieve_mcp.spellbook.handoff import as_text, gather
 
@@ -69,6 +70,41 @@ def test_what_a_conversation_came_to_is_kept_with_what_it_cites(desk: Desk) -> N
     assert consolidate(desk.workspace).made == (), "the same version is taken in once"
     desk.cast("finish", answer="42 florins a quarter.")
     assert [p.key for p in consolidate(desk.workspace).made] == [key], "a new version is"
+
+
+def asked(desk: Desk, question: str, answer: str) -> str:
+    """A question that `ask` answered, as its conversation's result would be called."""
+    import hashlib
+
+    opened = desk.workspace.ledger.open_episode("ask", "", title=question)
+    digest = hashlib.sha256(question.encode()).digest()
+    said = Message(desk.workspace.ledger.reserve(1), "user", "", 9, digest, label="question")
+    desk.workspace.ledger.append(opened.episode_id, [Said(said), Sealed(answer)], {digest: question})
+    return f"results/episode-{opened.episode_id}"
+
+
+def test_a_dry_run_tells_what_the_real_run_makes(desk: Desk) -> None:
+    for number in range(3):
+        asked(desk, f"Who has key {number}?", f"The miller has key {number}.")
+    tried = consolidate(desk.workspace, dry_run=True)
+
+    assert not keys(desk) and not desk.workspace.notebook.candidates(), "nothing is written"
+    done = consolidate(desk.workspace)
+    assert (tried.candidates, tried.conversations) == (done.candidates, done.conversations) == (3, 4)
+    assert [one.key for one in tried.made] == [one.key for one in done.made] and len(done.made) == 3
+    again = consolidate(desk.workspace, dry_run=True)
+    assert (again.candidates, again.made) == (0, ())
+
+
+def test_a_result_keeps_its_question_and_no_answer_is_no_result(desk: Desk) -> None:
+    key = asked(desk, "Who let the mill?", "Agnes Holm.")
+    asked(desk, "Who built the moon?", "not found")
+    consolidate(desk.workspace)
+
+    assert keys(desk) == [key]
+    note = desk.stored(key)
+    assert note.summary == "Who let the mill? Agnes Holm."
+    assert note.content == "Question: Who let the mill?\nAnswer: Agnes Holm."
 
 
 def test_running_it_again_changes_nothing(desk: Desk) -> None:

@@ -180,3 +180,17 @@ def test_the_shell_tells_first_and_removes_then(
     out = capsys.readouterr().out
     assert "messages\tm1, m3, m4\n" in out and "removed\tvault" in out
     assert b"PELICAN" not in everything(desk)
+
+
+def test_scratch_notes_go_with_their_conversation(desk: Desk) -> None:
+    from pensieve_mcp.notebook.types import scratch
+
+    other = desk.other("second")
+    for one in (desk, other):
+        one.note(scratch(one.episode.episode_id) + "c1", "what was looked at")
+    desk.note("kept", "a finding")
+    assert [line.key for line in desk.workspace.notebook.list().lines] == ["kept"]
+    purge_conversations(desk.workspace, episode_id=desk.episode.episode_id)
+
+    left = [note.key for note in desk.workspace.notebook.all_notes()]
+    assert left == [scratch(other.episode.episode_id) + "c1", "kept"]

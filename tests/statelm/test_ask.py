@@ -78,7 +78,7 @@ def test_ask_answers_with_the_place_and_tells_what_it_does(
     assert said.out.startswith("Ada Quill\n") and "guide.md" in said.out and ": ok" in said.out
     assert "grounded: false" not in said.out
     assert "searchEngine(keyword='Arvale Museum founder')" in said.err and "I search." in said.err
-    assert "4 rounds / 1 memory / 1 deletions / 1 searches" in said.err
+    assert "4 rounds / 1 memory operation / 1 deletion / 1 search;" in said.err
 
 
 def test_ask_without_any_model_is_extractive_and_says_so(pensieve: Pensieve, folder: Path) -> None:
@@ -364,3 +364,44 @@ def test_without_the_extra_a_program_draws_it_or_it_says_what_to_install(
     assert drawn.code == 0 and asked[0][0] == "rsvg-convert"
     assert failed.code == 1 and "rsvg-convert failed: no font" in failed.err
     assert pensieve("plot", str(kept), "--png", str(tmp_path / "d.gif")).code == 2
+
+
+def test_what_is_not_found_is_not_called_a_sentence_of_the_documents(
+    pensieve: Pensieve, folder: Path
+) -> None:
+    said = pensieve("ask", "Who founded the Berlin Zoo?", str(folder), "--backend", "extractive", "--quiet")
+
+    assert said.code == 1 and said.out.startswith("not found\n")
+    assert "as it stands" not in said.out and "no model took part" in said.out
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--backend", "anthropic", "--model", "m"), "There is no key for Anthropic's API."),
+        (
+            ("--backend", "openai", "--url", "https://api.openai.com/v1"),
+            "There is no key for https://api.openai.com/v1.",
+        ),
+        (("--backend", "scripted"), "No script is named."),
+    ],
+)
+def test_what_a_backend_lacks_is_said_before_anything_is_tried(
+    pensieve: Pensieve, folder: Path, options: tuple[str, ...], told: str
+) -> None:
+    said = pensieve("ask", QUESTION, str(folder), *options, "--quiet")
+
+    assert said.code == 1 and told in said.err
+
+
+def test_a_question_without_an_answer_leaves_no_open_conversation(
+    pensieve: Pensieve, folder: Path, tmp_path: Path
+) -> None:
+    script = tmp_path / "short.jsonl"
+    script.write_text("I do not know.\n", encoding="utf-8")
+    said = pensieve("ask", QUESTION, str(folder), "--backend", "scripted", "--model", str(script), "--quiet")
+
+    assert said.code == 1
+    assert [one["state"] for one in pensieve("--folder", str(folder), "episodes", "list", "--json").data] == [
+        "closed"
+    ]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from pensieve_mcp.ledger.events import refuses
 from pensieve_mcp.statelm import extractive
 from pensieve_mcp.statelm.asking import ask, asker, choice_from, settled
 from pensieve_mcp.statelm.backends import Choice
 from pensieve_mcp.statelm.backends.scripted import Scripted
 from pensieve_mcp.statelm.dialects.ours import Ours
-from pensieve_mcp.statelm.evidence import holds, refuses
+from pensieve_mcp.statelm.evidence import holds
 from pensieve_mcp.statelm.extractive import best_sentence
 from pensieve_mcp.statelm.loop import Loop
 from pensieve_mcp.statelm.turns import Call
@@ -133,3 +134,10 @@ def test_a_call_of_the_dialect_is_written_as_the_model_wrote_it(workspace) -> No
 
     assert loop.conversation.call_of(call) == ("searchEngine", {"keyword": "museum"})
     assert call.message.kept_thought == "I look."
+
+
+def test_its_notes_are_scratch_notes_that_no_list_shows(workspace) -> None:
+    asked = extractive.answer(Loop.over(workspace, "Who founded the Arvale Museum?", Ours()))
+
+    assert asked.grounded and not workspace.notebook.list().lines
+    assert [note.key.partition("/")[0] for note in workspace.notebook.all_notes()]

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from pensieve_mcp.errors import BackendError
 from pensieve_mcp.statelm.backends import Choice
 from pensieve_mcp.statelm.backends.http import Cut, Poster, Refused
 from pensieve_mcp.statelm.backends.strictness import strict
@@ -34,6 +35,12 @@ class OpenAI:
         address = choice.url or DEFAULT_URL
         enforces = ENFORCES.search(address) is not None
         self._way = "free" if choice.constrain is False else "strict" if enforces else "required"
+        if enforces and not choice.key:
+            raise BackendError(
+                f"There is no key for {address}.",
+                hint="Set PENSIEVE_ASK_KEY or OPENAI_API_KEY in the environment.",
+                slug="no_key",
+            )
         headers = {"Authorization": f"Bearer {choice.key}"} if choice.key else {}
         self._poster = poster or Poster(address, headers)
 

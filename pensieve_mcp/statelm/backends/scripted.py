@@ -25,6 +25,12 @@ class Scripted:
     @classmethod
     def from_file(cls, path: str) -> Scripted:
         """Lines of JSON: `{"thought": …, "name": …, "arguments": {…}}`, or text."""
+        if not path:
+            raise BackendError(
+                "No script is named.",
+                hint="Name a file with one JSON call a line: --backend scripted --model FILE.",
+                slug="no_script",
+            )
         try:
             text = Path(path).read_text(encoding="utf-8")
         except OSError as error:

@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pensieve_mcp.ledger.events import refuses
 from pensieve_mcp.statelm.backends import Backend
 from pensieve_mcp.statelm.dialects import Dialect
-from pensieve_mcp.statelm.evidence import refuses
 from pensieve_mcp.statelm.loop import Loop
 from pensieve_mcp.statelm.sentences import normal
 from pensieve_mcp.statelm.training.tasks import NOT_FOUND, Task, make, text_of_python, write_documents
