@@ -179,7 +179,8 @@ def line_from(row: Sequence[Any]) -> NoteLine:
     """From LINE_COLUMNS."""
     states = json.loads(row[5])
     doubts = tuple((state, states.count(state)) for state in GRAVEST if state in states)
-    return NoteLine(*row[:5], len(states), *row[6:9], doubts=doubts)
+    key, summary, revision, updated, size, _, status, kind, applies_to = row[:9]
+    return NoteLine(key, summary, revision, updated, size, len(states), status, kind, applies_to, doubts)
 
 
 def note_from(db: Database, row: Sequence[Any]) -> Note:

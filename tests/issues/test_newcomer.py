@@ -211,6 +211,7 @@ def test_an_unknown_reason_is_wrong_usage(pensieve, documents):
 
 def test_a_question_nobody_can_answer_names_the_option(pensieve, documents):
     assert pensieve("index", documents).code == 0
+    assert pensieve("cast", "checkBudget").code == 0
     for stdin, code in (("", 2), ("n\n", 1)):
         said = pensieve("purge", "--older-than", "0", stdin=stdin)
         assert said.code == code and "Interrupted" not in said.err

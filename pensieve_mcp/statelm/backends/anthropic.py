@@ -29,7 +29,7 @@ class Anthropic:
                 hint="Name one with --model, as the provider calls it.",
                 slug="no_model_name",
             )
-        if not choice.key and not choice.url:  # what stands at an address of one's own may need none
+        if poster is None and not choice.key and not choice.url:  # an address of one's own may need none
             raise BackendError(
                 "There is no key for Anthropic's API.",
                 hint=f"Set {' or '.join(KEY_VARIABLES)} in the environment.",

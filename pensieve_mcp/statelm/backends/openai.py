@@ -35,7 +35,7 @@ class OpenAI:
         address = choice.url or DEFAULT_URL
         enforces = ENFORCES.search(address) is not None
         self._way = "free" if choice.constrain is False else "strict" if enforces else "required"
-        if enforces and not choice.key:
+        if poster is None and enforces and not choice.key:
             raise BackendError(
                 f"There is no key for {address}.",
                 hint="Set PENSIEVE_ASK_KEY or OPENAI_API_KEY in the environment.",
