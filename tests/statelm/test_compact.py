@@ -210,6 +210,17 @@ def test_a_hit_that_was_read_is_shown_no_more(loop: Loop) -> None:
     assert FACT not in loop.prompt().text
 
 
+def test_without_search_a_sentence_about_another_name_is_not_offered(folder, open_workspace) -> None:
+    (folder / "a.txt").write_text(
+        "The magic number of Grila is 4711.\n\nThe magic number of Ospel is 1234.\n", encoding="utf-8"
+    )
+    loop = Loop.over(open_workspace(), "What is the magic number of Ospel?", Compact(search=False))
+    while "=1" not in loop.prompt().text:
+        write(loop, loop.prompt().forced)
+
+    assert "Ospel is 1234. =1" in loop.prompt().text and "=2" not in loop.prompt().text
+
+
 def test_a_search_made_twice_ends_the_question_and_not_in_a_circle(loop: Loop) -> None:
     write(loop, loop.prompt().forced)
     write(loop, "drop")

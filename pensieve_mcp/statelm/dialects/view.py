@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pensieve_mcp.errors import PensieveError
-from pensieve_mcp.statelm.sentences import STOP, WORD, coverage, names, sentences, stems, words
+from pensieve_mcp.statelm.sentences import STOP, WORD, coverage, names, query_of, sentences, stems, words
 
 if TYPE_CHECKING:
     from pensieve_mcp.statelm.conversation import Conversation
@@ -109,6 +109,10 @@ def view_of(conversation: Conversation, *, search: bool = True, crowded: bool = 
         text = tuple(sentences(conversation.text_of(entry)))
         source = entry.message.chunk_ids[0] if entry.message.chunk_ids else None
         notable = _notable(conversation.question, query if search else "", text, notes, search)
+        if not search and notable:  # shown as if a search had led here: that is what the model knows best
+            query = query_of(conversation.question)
+            best = max(notable, key=lambda one: coverage(conversation.question, one))
+            hits = (Hit(source or 0, "=", _short(best, query)),)
     vain = tried[:-1] if "searchEngine" in live else tried
     if noted["searchEngine"] and tried:
         vain = []
@@ -118,7 +122,7 @@ def view_of(conversation: Conversation, *, search: bool = True, crowded: bool = 
         notes=notes,
         vain=tuple(vain),
         searches=searches,
-        query=query if "searchEngine" in live else "",
+        query=query if hits or "searchEngine" in live else "",
         hits=hits,
         source=source,
         text=text,
@@ -184,22 +188,30 @@ def _fit(
     """(holds all names of the query, share of the query's words and of the question's, its date)."""
     sentence = listed[place]
     asked = f"of {query}"  # the small word keeps the query's first word from counting as a beginning
-    around = set(words(" ".join(listed[max(0, place - NEIGHBOURS) : place + 1])))
     held = coverage(asked, sentence) + (0.0 if known else coverage(question, sentence))
     day = DATED.match(sentence)
-    return names(asked) <= around and held > 0, round(held, 4), day[1] if day else ""
+    return names(asked) <= _around(listed, place) and held > 0, round(held, 4), day[1] if day else ""
 
 
 def _notable(
     question: str, query: str, text: Sequence[str], noted: Sequence[str], search: bool
 ) -> tuple[str, ...]:
-    """Of the sentences in sight those that hold most of the query or the question, in the order of the text."""
+    """Of the sentences in sight those that hold most of the query or the question, in the order of the text. Without
+    search, where nothing led here, only those that hold all names of the question."""
     every = [one for one in dict.fromkeys(text) if one not in noted and len(one.split()) > 1]
+    if not search:
+        named = names(question)
+        every = [one for one in every if named <= _around(text, text.index(one))]
     asked = (f"of {query}",) if query and noted else (question, f"of {query}") if query else (question,)
     held = {one: max(coverage(words_, one) for words_ in asked) for one in every}
     least = max(SCAN_COVERAGE if not search else 0.001, LEAST_SHARE * max(held.values(), default=0.0))
     best = {one for one in sorted(every, key=lambda one: -held[one])[:NOTABLE] if held[one] >= least}
     return tuple(one for one in every if one in best)
+
+
+def _around(text: Sequence[str], place: int) -> set[str]:
+    """Words of a sentence and of those just before it, in which what it speaks of may be named."""
+    return set(words(" ".join(text[max(0, place - NEIGHBOURS) : place + 1])))
 
 
 def _short(sentence: str, query: str) -> str:
