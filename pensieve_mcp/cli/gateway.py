@@ -28,10 +28,8 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Pass requests to a model's API, without deleted text.")
 @click.option("--upstream", metavar="URL", help="The API that requests go on to.")
-@click.option(
-    "--anthropic", "vendor", flag_value="anthropic", help="The same as the Anthropic API's address."
-)
-@click.option("--openai", "vendor", flag_value="openai", help="The same as the OpenAI API's address.")
+@click.option("--anthropic", is_flag=True, help="The same as the Anthropic API's address.")
+@click.option("--openai", is_flag=True, help="The same as the OpenAI API's address.")
 @click.option(
     "--port", type=click.IntRange(0, 65_535), default=8721, show_default=True, help="0 takes a free one."
 )
@@ -48,7 +46,8 @@ if TYPE_CHECKING:
 def gateway(
     shell: Shell,
     upstream: str | None,
-    vendor: str | None,
+    anthropic: bool,
+    openai: bool,
     port: int,
     bind: str,
     servers: tuple[str, ...],
@@ -63,9 +62,10 @@ def gateway(
     from pensieve_mcp.gateway.proxy import Upstream
     from pensieve_mcp.gateway.serving import ANTHROPIC, OPENAI
 
-    url = upstream or {"anthropic": ANTHROPIC, "openai": OPENAI}.get(vendor or "")
-    if url is None:
-        raise click.UsageError("Give --upstream URL, --anthropic or --openai.")
+    named = [url for url in (upstream, ANTHROPIC if anthropic else None, OPENAI if openai else None) if url]
+    if len(named) != 1:
+        raise click.UsageError("Give one of --upstream URL, --anthropic and --openai.")
+    url = named[0]
     _log_to_stderr()
     stop = threading.Event()
     for name in ("SIGTERM", "SIGHUP"):
@@ -84,7 +84,10 @@ def gateway(
     ) as running:
         put(running.url)
         sys.stdout.flush()
-        say(f"{running.url} → {url}. Ctrl-C ends.")
+        say(f"Requests to it go on to {url}. Start the host with its API's address set to it, for example")
+        say(
+            f"  {'OPENAI_BASE_URL' if openai else 'ANTHROPIC_BASE_URL'}={running.url} …    Ctrl-C ends the gateway."
+        )
         try:
             while not stop.wait(0.5):
                 pass

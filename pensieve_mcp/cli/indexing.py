@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import mimetypes
 import os
 import time
 from collections import Counter
@@ -18,7 +17,7 @@ from pensieve_mcp.cli.shell import Shell, command_options, json_option
 from pensieve_mcp.cli.translating import for_person
 from pensieve_mcp.corpus.types import SkipReason
 from pensieve_mcp.errors import NoSuchDocument, WorkspaceError
-from pensieve_mcp.spellbook.wording import count, read_in_part, shares
+from pensieve_mcp.spellbook.wording import count, formats_line, read_in_part, shares
 
 if TYPE_CHECKING:
     from pensieve_mcp.corpus.explaining import Explanation
@@ -98,10 +97,7 @@ def overview(workspace: Workspace, progress: BuildProgress | None = None) -> dic
 
 def sentence(data: dict[str, Any]) -> str:
     """The overview in a sentence."""
-    named: dict[str, int] = {}
-    for name, number in data["formats"].items():
-        named[_short_type(name)] = named.get(_short_type(name), 0) + number
-    formats = shares(named)
+    formats = formats_line(data["formats"])
     words = (
         f"{data['workspace']}: {count(data['documents'], 'document')}, {count(data['tokens'], 'token')}, "
         f"{count(data['chunks'], 'chunk')}" + (f" ({formats})" if formats else "") + "."
@@ -111,14 +107,6 @@ def sentence(data: dict[str, Any]) -> str:
     elif data["state"] in ("stale", "failed"):
         words += " " + data["standing"]
     return words
-
-
-def _short_type(media_type: str) -> str:
-    """`docx` for the long name of a Word file."""
-    if media_type in ("application/xml", "text/xml"):
-        return "xml"  # the table's first ending for it is that of style sheets
-    known = mimetypes.guess_extension(media_type)
-    return known.lstrip(".") if known else media_type.rsplit("/", 1)[-1].removeprefix("x-")
 
 
 def say_what_is_missing(workspace: Workspace, data: dict[str, Any], *, kept: bool = True) -> None:

@@ -14,7 +14,16 @@ from pensieve_mcp.errors import Miscast, NoSuchDocument
 from pensieve_mcp.handles import parse_cursor
 from pensieve_mcp.ledger.stubs import handle_of
 from pensieve_mcp.spellbook.registry import Args, Outcome, Result, spell
-from pensieve_mcp.spellbook.wording import bytes_of, count, listing, one_line, read_in_part, shares
+from pensieve_mcp.spellbook.wording import (
+    bytes_of,
+    count,
+    formats_line,
+    listing,
+    one_line,
+    read_in_part,
+    shares,
+    short_type,
+)
 
 if TYPE_CHECKING:
     from pensieve_mcp.corpus.store import CorpusStore
@@ -89,7 +98,7 @@ def analyze_text(episode: Episode, args: AnalyzeArgs) -> Outcome:
     progress = workspace.progress()
     head = [
         f"{count(totals.documents, 'document')}, {totals.tokens:,} tokens"
-        + (f" ({shares(totals.formats)})" if totals.formats else "")
+        + (f" ({formats_line(totals.formats)})" if totals.formats else "")
         + "."
     ]
     if totals.languages:
@@ -135,7 +144,7 @@ def _outline(episode: Episode, document: Any, cursor: str | None) -> Outcome:
     first = corpus.chunk_containing(chunk_set, document.document_id, 0)
     last = corpus.chunk_containing(chunk_set, document.document_id, max(0, document.chars - 1))
     chunks = f", chunks c{first.chunk_id} to c{last.chunk_id} in document order" if first and last else ""
-    head = f"{document.path}: {document.tokens:,} tokens, {document.media_type}{chunks}."
+    head = f"{document.path}: {document.tokens:,} tokens, {short_type(document.media_type)}{chunks}."
     if document.title:
         head += f" Title: {one_line(document.title)}."
     if document.warnings:

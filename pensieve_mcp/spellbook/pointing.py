@@ -102,7 +102,13 @@ def _host_entry(transcript: Transcript, handle: str) -> Entry:
 
 
 def _what_there_is(transcript: Transcript) -> str:
-    results = [e for e in transcript.entries if e.message.role == "tool" and not e.forgotten]
+    results = [e for e in transcript.entries if e.message.role == "tool"]
     if not results:
-        return "There is nothing to delete yet."
-    return f"Results that can be deleted: {names_of(results[-40:])}."
+        return "There are no results yet."
+    kinds = (("Results in mind", False), ("Deleted", True))
+    listed = [
+        f"{words}: {names_of(found[-40:])}."
+        for words, forgotten in kinds
+        if (found := [entry for entry in results if bool(entry.forgotten) is forgotten])
+    ]
+    return " ".join(listed)

@@ -63,6 +63,25 @@ def shares(counts: Mapping[str, int], limit: int = 6) -> str:
     return ", ".join(shown)
 
 
+def short_type(media_type: str) -> str:
+    """`docx` for the long name of a Word file."""
+    import mimetypes
+
+    if media_type in ("application/xml", "text/xml"):
+        return "xml"  # the table's first ending for it is that of style sheets
+    known = mimetypes.guess_extension(media_type)
+    return known.lstrip(".") if known else media_type.rsplit("/", 1)[-1].removeprefix("x-")
+
+
+def formats_line(formats: Mapping[str, int]) -> str:
+    """`shares` of media types, by their short names."""
+    named: dict[str, int] = {}
+    for media_type, number in formats.items():
+        name = short_type(media_type)
+        named[name] = named.get(name, 0) + number
+    return shares(named)
+
+
 def as_text(value: object) -> str:
     """Note content as published may be any object; we keep text."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)
