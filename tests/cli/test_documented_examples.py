@@ -20,7 +20,7 @@ def commands(page: str) -> list[list[str]]:
 
 
 def test_the_tour_of_the_readme_runs(pensieve: Pensieve, documents: Path) -> None:
-    tour = [words for words in commands("README.md") if words[0] != "install"]
+    tour = [words for words in commands("README.md") if words[0] not in ("install", "ask", "model")]
 
     assert [words[0] for words in tour] == [
         "index", "search", "read", "note", "note", "try", "skipped", "doctor",
@@ -29,6 +29,15 @@ def test_the_tour_of_the_readme_runs(pensieve: Pensieve, documents: Path) -> Non
         said = pensieve(*(str(documents) if word == "~/Documents" else word for word in words))
         assert said.code == 0, f"{' '.join(words)}: {said.err}"
         assert "unsupported" not in said.err, f"{' '.join(words)}: {said.err}"
+
+
+def test_the_question_of_the_readme_is_asked(pensieve: Pensieve, documents: Path) -> None:
+    """These documents do not answer it, which is said, with the exit code for that."""
+    (line,) = (words for words in commands("README.md") if words[0] == "ask")
+
+    said = pensieve(*(str(documents) if word == "~/library" else word for word in line))
+
+    assert (said.code, "not found" in said.out.lower()) == (1, True), said.err
 
 
 def test_the_hosts_of_the_readme_are_set_up_by_its_commands(
