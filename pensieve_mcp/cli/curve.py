@@ -135,13 +135,15 @@ def svg(points: Sequence[Point], *, window: int | None = None, title: str = "", 
     undeleted = steps([p.undeleted for p in points])
     grid = _round_step(top / 4)
     ticks = [number * grid for number in range(int(top // grid) + 1)]
+    room = max(0, 8 * len(f"{ticks[-1]:,.0f}") - (LEFT - 8))  # left of the picture, for long numbers
     drops = [
         f'<path class="drop" d="M{x(n):.1f} {y(points[n - 1].visible):.1f}V{y(p.visible):.1f}"/>'
         for n, p in enumerate(points)
         if n and p.kind == "forgot"
     ]
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDE} {HIGH}" role="img" aria-label="{escape(title)}">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{-room} 0 {WIDE + room} {HIGH}" role="img"'
+        f' aria-label="{escape(title)}">',
         "<style>",
         "text{font:12px system-ui,sans-serif;fill:#57606a}.title{font-size:14px;font-weight:600;fill:#24292f}",
         ".grid{stroke:#d0d7de;stroke-width:1}.seen{fill:#2f81f7;fill-opacity:.22;stroke:none}",

@@ -147,3 +147,8 @@ def test_any_curve_fits_its_columns(points: list[Point], columns: int, window: i
     assert all(len(line) <= max(MAX_COLUMNS, 90) for line in lines)
     if points:
         ElementTree.fromstring(svg(points, window=window, title="<&>", source='"'))
+
+
+@pytest.mark.parametrize(("tokens", "left"), [(9_000, "0"), (1_345_030, "-18"), (123_456_789, "-34")])
+def test_long_numbers_have_room_left_of_the_picture(tokens: int, left: str) -> None:
+    assert f'viewBox="{left} 0 ' in svg([Point(tokens, tokens, "read", "")])
