@@ -27,6 +27,7 @@ from pensieve_mcp.notebook.conflicts import Conflict, conflicts
 from pensieve_mcp.notebook.faithful import keeps
 from pensieve_mcp.notebook.standing import STRENGTH, differs, in_words, strength
 from pensieve_mcp.notebook.types import Note, Proposal
+from pensieve_mcp.tracing import RESULTS
 
 if TYPE_CHECKING:
     from pensieve_mcp.ledger.events import Message
@@ -383,7 +384,7 @@ def _result(workspace: Workspace, source: str, body: dict[str, object]) -> Propo
     answers = [one for one in answers if not refuses(str(one["answer"]))]
     if not answers:  # kept by an older version
         return None
-    key = f"results/{source.replace(':', '-')}"
+    key = f"{RESULTS}{source.replace(':', '-')}"
     current = workspace.notebook.current(key)
     live = current if current is not None and not current.deleted else None
     citations = list(dict.fromkeys(one for answer in answers for one in answer["citations"]))

@@ -2,15 +2,16 @@
 
 A poisoned document, or a note that should never have been written, lies in more places than the notebook: in results
 that showed it, in calls that wrote it, in answers that cite it, in plans. Messages keep their place in the record, so
-that a conversation can be read on; their text goes. What was merged or linked is the notebook's to judge; plans and
-answers that tell it are told to a person, who may let go of the whole conversation.
+that a conversation can be read on; their text goes, and so do the results of conversations that a consolidation noted
+and that repeat it. What was merged or linked is the notebook's to judge; plans and other notes that tell it are told
+to a person, who may let go of them.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pensieve_mcp.errors import NoSuchNote
@@ -21,16 +22,19 @@ if TYPE_CHECKING:
     from pensieve_mcp.workspace import Workspace
 
 TELLING_CHARS = 24  # a line as short as that may stand anywhere
+RESULTS = "results/"  # below it a consolidation notes what conversations came to
 NOTE_TOOLS = ("note", "updateNote", "readNote")
 
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """What came from it: notes by key, numbers of messages, handles of the conversations whose plan tells it."""
+    """What came from it: notes by key, numbers of messages, handles of the conversations whose plan tells it, keys of
+    notes that tell it and stay, since somebody wrote them."""
 
     notes: Revoked
     messages: tuple[int, ...] = ()
     plans: tuple[str, ...] = ()
+    telling: tuple[str, ...] = ()
 
 
 def messages_showing(workspace: Workspace, source: str) -> frozenset[int]:
@@ -61,14 +65,15 @@ def purge_source(workspace: Workspace, source: str, *, messages: bool = True, au
     done = workspace.notebook.purge_source(
         source, messages=messages_showing(workspace, source), author=author
     )
-    return _let_go(workspace, Traced(done, traced.messages, traced.plans), hides, messages)
+    done = replace(done, purged=traced.notes.purged)
+    return _let_go(workspace, replace(traced, notes=done), hides, messages)
 
 
 def purge_note(workspace: Workspace, key: str, *, messages: bool = True) -> Traced:
     """Remove a note with all revisions and, with `messages`, the text of every message that tells it. Raises
     NoSuchNote, StorageError while other processes keep the files busy."""
     traced = trace_note(workspace, key)
-    hides = _tells(workspace, (key,), ())
+    hides = _tells(workspace, traced.notes.purged, ())
     workspace.notebook.purge(key)
     return _let_go(workspace, traced, hides, messages)
 
@@ -95,16 +100,29 @@ def purge_conversations(
 
 
 def _let_go(workspace: Workspace, traced: Traced, hides: Callable[[str], bool], messages: bool) -> Traced:
+    for key in traced.notes.purged:
+        if (
+            workspace.notebook.current(key) is not None
+        ):  # a result: the notebook does not know that it came of it
+            workspace.notebook.purge(key)
     if messages:
         workspace.ledger.purge_messages(traced.messages, hides)
         workspace.notebook.forget_candidates(hides)
     workspace.recollection.drop()
-    return traced if messages else Traced(traced.notes, (), traced.plans)
+    return traced if messages else replace(traced, messages=())
 
 
 def _traced(workspace: Workspace, source: str, notes: Revoked, showing: frozenset[int]) -> Traced:
     keys = notes.purged
     tells = _tells(workspace, keys, _quotes(workspace, source))
+    others = [note for note in workspace.notebook.all_notes() if note.key not in keys]
+    repeating = [note for note in others if tells(note.summary) or tells(note.content)]
+    results = tuple(note.key for note in repeating if note.key.startswith(RESULTS))
+    known = {*keys, *results, *notes.review, *notes.revoked, *notes.linked}
+    telling = tuple(note.key for note in repeating if note.key not in known)
+    keys = (*keys, *results)
+    if results:  # what quotes the result in a conversation goes as well
+        tells = _tells(workspace, keys, _quotes(workspace, source))
     messages = set(showing)
     conversations: dict[int, str] = {}
     for look in workspace.ledger.looks():
@@ -115,7 +133,9 @@ def _traced(workspace: Workspace, source: str, notes: Revoked, showing: frozense
         plan = workspace.notebook.read_plan(scope=str(record.episode_id))
         if any(tells(part) for part in (plan.goal, plan.next, *plan.constraints, *plan.steps)):
             conversations[record.episode_id] = record.handle
-    return Traced(notes, tuple(sorted(messages)), tuple(conversations.values()))
+    return Traced(
+        replace(notes, purged=keys), tuple(sorted(messages)), tuple(conversations.values()), telling
+    )
 
 
 def _shows(workspace: Workspace, source: str) -> Callable[[Look], bool]:

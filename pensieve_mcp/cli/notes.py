@@ -279,11 +279,16 @@ def purge(
 
 def _tell_traced(found: Traced, head: str, as_json: bool) -> None:
     if as_json:
-        put_json(dataclasses.asdict(found.notes) | {"messages": found.messages, "plans": found.plans})
+        put_json(
+            dataclasses.asdict(found.notes)
+            | {"messages": found.messages, "plans": found.plans, "telling": found.telling}
+        )
         return
     _tell(found.notes, head, False)
     if found.messages:
         put(f"messages\t{', '.join(f'm{number}' for number in found.messages)}")
+    for other in found.telling:
+        put(f"tells it, too\t{other}")
     for handle in found.plans:
         say(
             f"The plan of conversation {handle} tells it, too; pensieve purge --episode {handle} removes that."

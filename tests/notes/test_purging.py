@@ -69,8 +69,9 @@ def test_a_secret_that_was_noted_is_gone_from_every_file(desk: Desk) -> None:
     traced = trace_note(desk.workspace, "vault")
     done = purge_note(desk.workspace, "vault")
     assert done == traced and int(said[1:]) in done.messages
-    for key in [line.key for line in desk.workspace.notebook.list("results/").lines]:
-        purge_note(desk.workspace, key)  # told to the person who purges, since it is a note of its own
+    assert any(key.startswith("results/") for key in done.notes.purged), (
+        "what a conversation came to goes along"
+    )
     after = everything(desk)
     for word in (b"PELICAN", b"pelican", b"7731", b"way of the yard"):
         assert word not in after
@@ -106,6 +107,20 @@ def test_all_that_came_from_a_poisoned_source_goes_and_nothing_else(desk: Desk) 
     assert b"Mallory at once" not in everything(desk)
     assert [e.path for e in desk.stored("mixed").evidence] == ["docs/lease.md"]
     assert RENT in desk.episode.content(int(rent.message["msg_id"][1:])), "what shows another document stays"
+
+
+def test_a_result_that_a_consolidation_noted_goes_and_a_note_that_somebody_wrote_is_told(desk: Desk) -> None:
+    poisoned(desk)
+    desk.note("mine", f"Somebody wrote: {POISON}")
+    consolidate(desk.workspace)
+    (result,) = (line.key for line in desk.workspace.notebook.list("results/").lines)
+    told = trace_source(desk.workspace, "docs/poison.txt")
+    assert told.notes.purged == ("mallory", result) and told.telling == ("mine",)
+
+    assert purge_source(desk.workspace, "docs/poison.txt").notes.purged == ("mallory", result)
+
+    assert not desk.workspace.notebook.list("results/").lines
+    assert POISON in desk.stored("mine").content and desk.stored("rent").content == "42"
 
 
 def test_messages_may_be_kept(desk: Desk) -> None:
