@@ -141,31 +141,32 @@ def _answer(
 
 
 def _notes(workspace: Workspace, queries: list[str], mode: str, limit: int) -> dict[str, Any]:
-    found: dict[str, dict[str, Any]] = {}
-    for query in queries:
-        near = workspace.recollection.notes.near(query) if mode in ("hybrid", "dense") else None
-        for hit in workspace.notebook.search(query, limit=limit, near=near, words=mode != "dense").hits:
-            found.setdefault(
-                hit.line.key,
-                {
-                    "id": hit.line.key,
-                    "summary": hit.line.summary,
-                    "highlights": [hit.snippet] if hit.snippet else [],
-                    "head": [hit.line.summary],
-                },
-            )
-    hits = list(found.values())[:limit]
+    from pensieve_mcp.spellbook.recollecting import find_notes
+
+    found, total = find_notes(workspace, queries, mode=mode, under=None, limit=limit)
+    hits = [hit.model_dump() | {"head": [hit.summary]} for hit in found[:limit]]
     message = f"{count(len(hits), 'note')}." if hits else "No note answers this."
-    return {"hits": hits, "total": len(found), "suggestions": [], "message": message}
+    return {"hits": hits, "total": total, "suggestions": [], "message": message}
 
 
 def _history(workspace: Workspace, queries: list[str], mode: str, limit: int) -> dict[str, Any]:
+    from pensieve_mcp.corpus.quotes import fold
+    from pensieve_mcp.spellbook.recollecting import BY_MEANING, EXACT, literals, text_of
+
     found: dict[int, dict[str, Any]] = {}
-    for query in queries:
-        near = workspace.recollection.history.near(query) if mode in ("hybrid", "dense") else None
-        answer = workspace.ledger.history_search(query, limit=limit, near=near, words=mode != "dense")
+    exact = mode == "exact"
+    for query in literals(queries) if exact else queries:
+        near = workspace.recollection.history.near(query) if mode in BY_MEANING else None
+        answer = workspace.ledger.history_search(
+            f'"{query}"' if exact else query,
+            limit=EXACT if exact else limit,
+            near=near,
+            words=mode != "dense",
+        )
         for hit in answer.hits:
             message = hit.message
+            if exact and fold(query) not in fold(text_of(workspace, message)):
+                continue
             found.setdefault(
                 message.number,
                 {

@@ -28,22 +28,22 @@ class OtherHit(Result):
 
 
 def find_notes(
-    episode: Episode, queries: list[str], *, mode: str, under: str | None, limit: int
+    workspace: Workspace, queries: list[str], *, mode: str, under: str | None, limit: int
 ) -> tuple[list[OtherHit], int]:
     """Notes that match, and how many. `under` is a path, or a state such as `changed` or `needs review`."""
     from pensieve_mcp.corpus.quotes import fold
 
-    notebook = episode.workspace.notebook
-    only = _note_filter(episode.workspace, under)
+    notebook = workspace.notebook
+    only = _note_filter(workspace, under)
     hits: dict[str, OtherHit] = {}
     total = 0
-    for query in _literals(queries) if mode == "exact" else queries:
+    for query in literals(queries) if mode == "exact" else queries:
         exact = fold(query) if mode == "exact" else ""
         answer = notebook.search(
             f'"{query}"' if exact else query,
             limit=EXACT if exact else limit,
             only=only,
-            near=episode.workspace.recollection.notes.near(query) if mode in BY_MEANING else None,
+            near=workspace.recollection.notes.near(query) if mode in BY_MEANING else None,
             words=mode != "dense",
         )
         found = 0
@@ -89,7 +89,7 @@ def _note_filter(workspace: Workspace, under: str | None) -> NoteFilter | None:
         return NoteFilter(under=under.strip())  # notes outlive the documents they are about
 
 
-def _literals(queries: list[str]) -> list[str]:
+def literals(queries: list[str]) -> list[str]:
     """Mode exact: literal strings, parted by commas."""
     return list(dict.fromkeys(one for query in queries for part in query.split(",") if (one := part.strip())))
 
@@ -116,7 +116,7 @@ def find_history(
     which = _which(episode, under)
     near = episode.workspace.recollection.history
     sifted = mode == "exact" or which.numbers is not None
-    for query in _literals(queries) if mode == "exact" else queries:
+    for query in literals(queries) if mode == "exact" else queries:
         exact = fold(query) if mode == "exact" else ""
         answer = ledger.history_search(
             f'"{query}"' if exact else query,
@@ -132,7 +132,7 @@ def find_history(
             message = hit.message
             if which.numbers is not None and message.number not in which.numbers:
                 continue
-            if exact and exact not in fold(_content(episode, message)):
+            if exact and exact not in fold(text_of(episode.workspace, message)):
                 continue
             found += 1
             handle = message.handle or f"m{message.number}"
@@ -144,7 +144,7 @@ def find_history(
             )
             highlights = [hit.snippet] if hit.snippet else []
             if which.numbers is not None and len(which.numbers) == 1:
-                highlights = detail(handle, _content(episode, message), query) or highlights
+                highlights = detail(handle, text_of(episode.workspace, message), query) or highlights
             hits.setdefault(handle, OtherHit(id=handle, summary=f"{words} · {state}", highlights=highlights))
         total = max(total, found if sifted else answer.total)
     return list(hits.values()), max(total, len(hits))
@@ -190,9 +190,10 @@ def detail(handle: str, text: str, query: str) -> list[str]:
     return shown
 
 
-def _content(episode: Episode, message: Message) -> str:
+def text_of(workspace: Workspace, message: Message) -> str:
+    """A message's text, or its label where the text was purged."""
     try:
-        return episode.workspace.ledger.content(message)
+        return workspace.ledger.content(message)
     except StorageError:
         return message.label  # its content was purged
 

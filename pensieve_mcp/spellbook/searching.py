@@ -80,7 +80,7 @@ def _everything(episode: Episode, args: SearchArgs, queries: list[str]) -> Outco
     found = _documents(episode, args.model_copy(update={"scope": "documents"}), queries, 0)
     documents = found.result
     assert isinstance(documents, SearchResult)
-    notes, notes_total = find_notes(episode, queries, mode=args.mode, under=args.under, limit=part)
+    notes, notes_total = find_notes(episode.workspace, queries, mode=args.mode, under=args.under, limit=part)
     history, history_total = find_history(episode, queries, mode=args.mode, under=None, limit=part)
     lines = [documents.message, *found.body.split("\n")[1:]]
     room = episode.settings.result_bytes - 1_000
@@ -215,7 +215,9 @@ def _message(
 
 
 def _notes(episode: Episode, args: SearchArgs, queries: list[str], start: int) -> Outcome:
-    hits, total = find_notes(episode, queries, mode=args.mode, under=args.under, limit=start + args.limit + 1)
+    hits, total = find_notes(
+        episode.workspace, queries, mode=args.mode, under=args.under, limit=start + args.limit + 1
+    )
     return _other(episode, args, queries, hits, total, start, "note", "readNote reads one.")
 
 

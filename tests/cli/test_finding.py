@@ -245,3 +245,18 @@ def test_watching_with_rounds_ends(pensieve: Pensieve, documents: Path) -> None:
 
     assert said.code == 0
     assert said.data["documents"] == 3
+
+
+def test_exact_means_the_very_words_in_notes_and_history_too(looking: Pensieve) -> None:
+    looking("note", "write", "a", "The mill is by the pond.")
+    looking("note", "write", "b", "By the pond there is a mill.")
+    said = looking("cast", "plan", "goal=Ask about the mill, then about the pond.", "--json")
+    assert said.code == 0, said.err
+
+    def ids(*arguments: str) -> list[str]:
+        return [hit["id"] for hit in looking("search", *arguments, "--json").data["hits"]]
+
+    assert ids("the MILL is", "--scope", "notes", "--mode", "exact") == ["a"]
+    assert set(ids("mill pond", "--scope", "notes", "--mode", "lexical")) == {"a", "b"}
+    assert ids("then about the pond", "--scope", "history", "--mode", "exact")
+    assert not ids("about then the pond", "--scope", "history", "--mode", "exact")
