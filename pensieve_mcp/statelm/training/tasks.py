@@ -7,13 +7,14 @@ Everything is drawn by seed: the same seed writes the same documents, questions 
 
 from __future__ import annotations
 
-import importlib.util
 import random
 import re
 import sys
+import sysconfig
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from importlib.machinery import FrozenImporter
 from pathlib import Path
 
 from pensieve_mcp.statelm.sentences import query_of
@@ -94,11 +95,22 @@ def text_of_python(split: str) -> list[str]:
     for name in sorted(sys.stdlib_module_names):
         if name.startswith("_") or name in ("antigravity", "this", "idlelib", "turtledemo", "lib2to3"):
             continue
-        if spec := importlib.util.find_spec(name):  # read as text: importing some modules opens windows
-            origin = spec.origin
-            if origin and origin.endswith(".py"):
-                pieces += re.findall(r'"""(.{80,4000}?)"""', Path(origin).read_text("utf-8", "replace"), re.S)
+        if (source := _source(name)) is not None:
+            pieces += re.findall(r'"""(.{80,4000}?)"""', source, re.S)
     return _prose(pieces, split)
+
+
+def _source(module: str) -> str | None:
+    """The text of a module of the standard library, from its own folder: an installed package may put itself in the
+    place of one (setuptools in that of distutils), and the same seed is to give the same data. None where it has none,
+    and for those that the interpreter carries in itself, which the shipped run did not read."""
+    if FrozenImporter.find_spec(module) is not None:
+        return None
+    folder = Path(sysconfig.get_path("stdlib"))
+    for file in (folder / f"{module}.py", folder / module / "__init__.py"):
+        if file.is_file():
+            return file.read_text("utf-8", "replace")
+    return None
 
 
 def text_of_folder(folder: Path, split: str) -> list[str]:
@@ -129,14 +141,9 @@ def modules(split: str) -> tuple[tuple[str, str], ...]:
     """(module, what its documentation says it is): real text that is asked about as it stands."""
     found = []
     for name in sorted(sys.stdlib_module_names):
-        if name.startswith("_") or not (spec := importlib.util.find_spec(name)):
+        if name.startswith("_") or (source := _source(name)) is None:
             continue
-        if not spec.origin or not spec.origin.endswith(".py"):
-            continue
-        head = re.match(
-            r'\s*(?:#.*\n\s*)*[rR]?"""\s*([A-Z].{15,90}?)\.\s',
-            Path(spec.origin).read_text("utf-8", "replace"),
-        )
+        head = re.match(r'\s*(?:#.*\n\s*)*[rR]?"""\s*([A-Z].{15,90}?)\.\s', source)
         if head and 3 <= len(head[1].split()) <= 12 and not set(head[1]) & set('"\\`{}<>():;.\n'):
             found.append((name, " ".join(head[1].split())))
     return tuple(pair for place_, pair in enumerate(found) if (place_ % 3 == 0) == (split == "test"))
