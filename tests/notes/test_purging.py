@@ -73,7 +73,7 @@ def test_a_secret_that_was_noted_is_gone_from_every_file(desk: Desk) -> None:
         "what a conversation came to goes along"
     )
     after = everything(desk)
-    for word in (b"PELICAN", b"pelican", b"7731", b"way of the yard"):
+    for word in (b"PELICAN", b"pelican", b"opens the vault", b"way of the yard"):
         assert word not in after
     assert desk.read("rent")["full_content"] == "42"
     with pytest.raises(NoSuchNote):

@@ -162,6 +162,25 @@ def test_calls_that_were_piped_in_are_answered_before_the_end(start: Start) -> N
 
 
 @posix
+def test_a_signal_that_does_not_wake_the_main_thread_ends_the_process_too() -> None:
+    """As one does that comes just before the main thread lies down: here another thread takes it."""
+    script = """
+import signal, threading, time
+from pensieve_mcp.server.lifeline import Lifeline
+Lifeline(lambda: print("closed", flush=True)).heed_signals()
+idle = threading.Thread(target=threading.Event().wait, daemon=True)
+idle.start()
+threading.Timer(0.2, signal.pthread_kill, (idle.ident, signal.SIGTERM)).start()
+time.sleep(60)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=50, stdin=subprocess.DEVNULL
+    )
+
+    assert (done.returncode, done.stdout) == (0, "closed\n"), done.stderr
+
+
+@posix
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP"])
 def test_a_signal_ends_the_server_in_order(start: Start, name: str) -> None:
     server = start()
