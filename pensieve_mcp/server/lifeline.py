@@ -43,9 +43,9 @@ class Lifeline:
 
         threading.Thread(target=watch, name="lifeline", daemon=True).start()
 
-    def heed_signals(self) -> None:
+    def heed_signals(self, *, asleep: bool = True) -> None:
         """SIGTERM and, where there is one, SIGHUP and SIGINT end the process in order. Call from the main
-        thread.
+        thread. `asleep`: it may sleep for long; a web server wakes by itself, and ends its answers at a signal first.
         """
         # A handler in Python waits until the main thread is awake, which sleeps on if the signal comes just before it
         # lies down; the wake-up descriptor is written at once. A thread reads it, since closing takes locks, too.
@@ -60,7 +60,8 @@ class Lifeline:
             signal.signal(
                 number, lambda number, _: told.send(bytes([number]))
             )  # where another took the descriptor
-        signal.set_wakeup_fd(told.fileno(), warn_on_full_buffer=False)
+        if asleep:
+            signal.set_wakeup_fd(told.fileno(), warn_on_full_buffer=False)
 
         def listen() -> None:
             while (number := heard.recv(1)[0]) not in numbers:

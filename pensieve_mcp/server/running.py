@@ -40,7 +40,7 @@ def run(argv: Sequence[str] | None) -> int:
         # a host shows this in its log, a person sees it at once; a model is told by every call
         sys.stderr.write(f"pensieve-mcp: {problem}\n  The server goes on and tells this to every call.\n")
     surface, lifeline = _assemble(options, environment)
-    lifeline.heed_signals()
+    lifeline.heed_signals(asleep=options.http is None)
     if options.http is None:
         lifeline.watch_parent()
         status = _serve_stdio(surface)
