@@ -82,6 +82,14 @@ def _place_of_run(state: Path, run: str) -> Path | None:
 
 
 @dataclass(frozen=True, slots=True)
+class Approval:
+    """What a person answered who was asked about a call, and the revision of the note that they were shown."""
+
+    given: bool
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
 class Calling:
     """The call that is being answered. By it an episode knows whether gateway or plugin stand in the way now."""
 
@@ -89,6 +97,7 @@ class Calling:
     arguments: Mapping[str, Any]
     call_id: str | None = None  # the host's, where it tells it
     plugin: PluginSight | None = None  # what a plugin said with it
+    approval: Approval | None = None  # a person's answer to what the call wants, where one was asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +228,10 @@ class Episode:
                 continue
             made += arguments_digest(given) == digest
         return made < len(alike)
+
+    def approval(self) -> Approval | None:
+        """What a person answered who was asked about the call that is answered; None: nobody did."""
+        return None if self._calling is None else self._calling.approval
 
     def plugin(self) -> PluginSight | None:
         """What a plugin of the host said with the call that is answered; behind a gateway it does not count."""

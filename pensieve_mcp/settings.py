@@ -88,7 +88,8 @@ class Settings:
     )
     note_deletes: str = _setting(
         "allowed",
-        "Whether a model may delete notes: allowed, or ask, which marks them until a person runs pensieve note delete.",
+        "Whether a model may delete notes: allowed, or ask: the host asks its user where it can, else the notes are "
+        "marked until a person runs pensieve note delete.",
         choices=("allowed", "ask"),
     )
     consolidate_idle_seconds: int = _setting(

@@ -21,7 +21,9 @@ from mcp.server.models import InitializationOptions
 from mcp.shared.exceptions import MCPError
 
 from pensieve_mcp.budget import PLUGIN_ARGUMENT, PluginSight
+from pensieve_mcp.episode import Approval
 from pensieve_mcp.errors import Miscast, PensieveError
+from pensieve_mcp.server import approving
 from pensieve_mcp.server.answers import answer, output_schema, refusal
 from pensieve_mcp.server.episodes import HANDLE_ARGUMENT, Episodes, Origin
 from pensieve_mcp.server.idling import Idling
@@ -207,7 +209,9 @@ class Surface:
         offered = spellbook(asking=self.opening.asking())
         return types.ListToolsResult(tools=[self._tools[name] for name in offered])
 
-    async def call_tool(self, ctx: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+    async def call_tool(
+        self, ctx: Context, params: types.CallToolRequestParams
+    ) -> types.CallToolResult | types.InputRequiredResult:
         self._answering += 1
         self.idling.called()
         try:
@@ -216,7 +220,9 @@ class Surface:
             self._answering -= 1
             self.idling.called()
 
-    async def _call(self, ctx: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+    async def _call(
+        self, ctx: Context, params: types.CallToolRequestParams
+    ) -> types.CallToolResult | types.InputRequiredResult:
         self._listed.set()
         arguments = dict(params.arguments or {})
         handle = arguments.pop(HANDLE_ARGUMENT, None) if self.explicit else None
@@ -233,6 +239,8 @@ class Surface:
         looks = params.name in LOOK_AT_DOCUMENTS
         writes_notes = spell is not None and spell.stage == "note" and not spell.reads_only
 
+        approval: Approval | None = None
+
         def work() -> types.CallToolResult:
             if writes_notes:
                 self.watch.expect(self.opening.workspace())
@@ -240,7 +248,12 @@ class Surface:
                 self.opening.first_look(FIRST_BUILD_SECONDS, FIRST_RESULT_SECONDS)
             found = self._episodes.of_call(origin, params.name)
             done: CastResult = cast(
-                found.episode, params.name, arguments, host_call_id=origin.call_id, plugin=plugin
+                found.episode,
+                params.name,
+                arguments,
+                host_call_id=origin.call_id,
+                plugin=plugin,
+                approval=approval,
             )
             shown = found.episode.handle if self.explicit and not origin.thread else None
             limit = None if "max_bytes" in arguments else self.opening.answer_bytes()
@@ -249,6 +262,11 @@ class Surface:
             )
 
         try:
+            if writes_notes and approving.can_ask(ctx):
+                said = await self._asked_a_person(ctx, params, arguments)
+                if isinstance(said, types.InputRequiredResult):
+                    return said
+                approval = said
             result = await self._told_of_progress(ctx, params.name, arguments, work)
         except PensieveError as error:
             return refusal(error)
@@ -258,6 +276,19 @@ class Surface:
         if not result.is_error:
             await self.watch.cast_done(wrote_notes=writes_notes)
         return result
+
+    async def _asked_a_person(
+        self, ctx: Context, params: types.CallToolRequestParams, arguments: Mapping[str, Any]
+    ) -> Approval | types.InputRequiredResult | None:
+        def question() -> approving.Question | None:
+            workspace = self.opening.workspace()
+            return approving.question_of(workspace, params.name, arguments, _client_name(ctx))
+
+        raised = await self._worker(params.name, question)
+        if raised is None:
+            return None
+        stateless = ctx.protocol_version >= STATELESS_VERSION
+        return await approving.ask(ctx, params, raised, stateless=stateless)
 
     async def _told_of_progress(
         self, ctx: Context, name: str, arguments: Mapping[str, Any], work: Callable[[], T]

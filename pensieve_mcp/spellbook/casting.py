@@ -23,7 +23,7 @@ from pensieve_mcp.tokens import count_tokens
 
 if TYPE_CHECKING:
     from pensieve_mcp.budget import PluginSight
-    from pensieve_mcp.episode import Episode
+    from pensieve_mcp.episode import Approval, Episode
 
 log = logging.getLogger(__name__)
 
@@ -53,16 +53,17 @@ def cast(
     *,
     host_call_id: str | None = None,
     plugin: PluginSight | None = None,
+    approval: Approval | None = None,
 ) -> CastResult:
     """Run one spell in an episode. Never raises on anything a caller sends; storage that fails is a worded
-    error, too. `plugin` is what a host's plugin said with the call."""
+    error, too. `plugin` is what a host's plugin said with the call, `approval` what a person answered to it."""
     from pensieve_mcp.episode import Calling
 
     spell: Spell | None = None
     outcome: Outcome | None = None
     error: PensieveError | None = None
     raw = dict(arguments or {})
-    episode = episode.during(Calling(name, raw, host_call_id, plugin))
+    episode = episode.during(Calling(name, raw, host_call_id, plugin, approval))
     try:
         spell = find_spell(name, asking=episode.workspace.asks is not None)
         checked = check_arguments(spell, raw)

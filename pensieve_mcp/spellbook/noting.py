@@ -201,7 +201,14 @@ def update_note(episode: Episode, args: UpdateArgs) -> Outcome:
             slug="missing_argument",
         )
     asks = episode.settings.note_deletes == "ask"
-    if args.mode == "delete" and asks:
+    approval = episode.approval()
+    if args.mode == "delete" and asks and approval is not None and not approval.given:
+        raise Miscast(
+            f"A person was asked and does not want the note {args.key!r} deleted.",
+            hint="It stays as it is. Go on without deleting it.",
+            slug="declined",
+        )
+    if args.mode == "delete" and asks and approval is None:
         asked = episode.workspace.notebook.set_status(
             args.key,
             "needs review",
@@ -216,7 +223,9 @@ def update_note(episode: Episode, args: UpdateArgs) -> Outcome:
         new_content=args.new_content,
         new_summary=args.new_summary,
         keys=tuple(args.keys or ()),
-        expect_revision=args.expect_revision,
+        expect_revision=approval.revision
+        if approval is not None and args.expect_revision is None
+        else args.expect_revision,
         evidence=_looked_up(episode, args.evidence),
         author=episode.author,
         spare=f"its deletion was proposed by {episode.author or 'a model'}" if asks else "",
