@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING
 
 from pensieve_mcp.budget import SeenCall, Sighting
 from pensieve_mcp.episode import remember_run
-from pensieve_mcp.errors import NoSuchMessage, PensieveError
+from pensieve_mcp.errors import PensieveError
+from pensieve_mcp.gateway.forking import inherit, told_before
 from pensieve_mcp.gateway.itemising import shares_of
 from pensieve_mcp.gateway.rewrite import HostResult, Report
 from pensieve_mcp.gateway.timing import BYTES_PER_TOKEN, Policy
@@ -49,6 +50,10 @@ class Thread:
     host: str = ""  # as the server calls it: claude-code, codex
     name: str = ""
     is_shared: bool = False  # the server knows the conversation by the same name
+    is_lasting: bool = (
+        False  # the same name still when it is resumed, and another for a fork and each sub-agent
+    )
+    parent: str = ""  # of a sub-agent that the server cannot tell from who began it
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,11 +324,16 @@ class Keeper:
             found: int | None = self._episodes[key]
         else:
             named = thread.name if thread.is_shared else ""
-            found = None if named and not self._run else _episode_of_messages(workspace, report)
+            is_own = bool(named) and (thread.is_lasting or not self._run)
+            found = None if is_own else _episode_of_messages(workspace, report)
+            if found is None and thread.parent:
+                found = self._episodes.get((thread.host, thread.parent))
             if found is None and named:
                 found = workspace.episode("mcp", host=thread.host, thread=named).episode_id
             elif found is None and self._run:
                 found = workspace.episode("mcp", host=thread.host, thread=f"run:{self._run}").episode_id
+            if found is not None and thread.is_lasting:
+                inherit(workspace.ledger, found, report)
             if found is not None and key[1]:
                 self._episodes[key] = found
                 while len(self._episodes) > MOST_KEPT:
@@ -376,17 +386,9 @@ class Keeper:
 
 
 def _episode_of_messages(workspace: Workspace, report: Report) -> int | None:
-    """The episode whose ledger holds a result of this request, word for word: numbers alone might be those of
-    another workspace.
-    """
+    """The episode whose ledger holds a result of this request."""
     for one in reversed(report.messages):
-        if one.role != "tool" or not one.digest:
-            continue
-        try:
-            stored = workspace.ledger.find(int(one.handle[1:]))
-        except NoSuchMessage:
-            continue
-        if stored.message.digest == one.digest and stored.message.host_call_id in (None, one.call_id):
+        if (stored := told_before(workspace.ledger, one)) is not None:
             return stored.episode_id
     return None
 
@@ -428,9 +430,9 @@ def thread_of(headers: dict[bytes, bytes], session: str) -> Thread:
         return Thread("claude-code", name, is_shared=True)
     agent = headers.get(b"user-agent", b"").lower()
     if name := value(b"thread-id"):
-        return Thread("codex", name, is_shared=True)
+        return Thread("codex", name, is_shared=True, is_lasting=True)
     if agent.startswith(b"claude-cli") and _SESSION.match(session):
         return Thread("claude-code", session, is_shared=True)
     if name := value(b"x-session-id"):
-        return Thread("opencode" if b"opencode" in agent else "", name)
+        return Thread("opencode" if b"opencode" in agent else "", name, parent=value(b"x-parent-session-id"))
     return Thread("", session if _SESSION.match(session) else "")

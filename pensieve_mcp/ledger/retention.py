@@ -56,10 +56,10 @@ def purge(
         numbers = [int(row[0]) for one in ids for row in db.conn.execute(query, (one,))]
     freed = _let_go(connections, blobs, numbers, "purged")
     with connections.writing() as db:
+        _begin_anew(db, numbers)
         for one in ids:
             if content_only:
                 db.conn.execute("UPDATE messages SET kept_thought = '' WHERE episode_id = ?", (one,))
-                db.conn.execute("UPDATE episodes SET generation = generation + 1 WHERE id = ?", (one,))
             else:
                 db.conn.execute(
                     "DELETE FROM host_handles WHERE host_call_id IN "
@@ -116,17 +116,15 @@ def purge_messages(
     names. The messages keep their places. Answers stored bytes set free."""
     freed = _let_go(connections, blobs, numbers, "purged")
     with connections.writing() as db:
+        _begin_anew(db, numbers)
         for number in numbers:
-            row = db.conn.execute(
-                "SELECT label, episode_id FROM messages WHERE number = ?", (number,)
-            ).fetchone()
+            row = db.conn.execute("SELECT label FROM messages WHERE number = ?", (number,)).fetchone()
             if row is None:
                 continue
             label = PURGED_WORDS if hides(row[0]) else row[0]
             db.conn.execute(
                 "UPDATE messages SET kept_thought = '', label = ? WHERE number = ?", (label, number)
             )
-            db.conn.execute("UPDATE episodes SET generation = generation + 1 WHERE id = ?", (row[1],))
         for event_id, episode_id, body in db.conn.execute(
             "SELECT id, episode_id, body FROM events WHERE kind <> 'said'"
         ).fetchall():
@@ -178,6 +176,15 @@ def expire(
             )
         ]
     return _let_go(connections, blobs, numbers, "expired")
+
+
+def _begin_anew(db: Database, numbers: Sequence[int]) -> None:
+    """What other processes keep of conversations that hold these messages, forks included, is of no use."""
+    db.conn.execute(
+        "UPDATE episodes SET generation = generation + 1 WHERE id IN (SELECT episode_id FROM events "
+        "WHERE kind = 'said' AND CAST(body AS INTEGER) IN (SELECT value FROM json_each(?)))",
+        (json.dumps(list(numbers)),),
+    )
 
 
 def sweep(connections: Connections, blobs: Blobs, *, now: float) -> int:

@@ -266,6 +266,38 @@ class Ledger:
             self._keep_quota(episode_id)
         return last_id
 
+    def inherit(self, episode_id: int, numbers: Sequence[int], then: Sequence[Event] = ()) -> int:
+        """A forked conversation began as a copy of another: messages of that one, which it holds, are its own from
+        now on as well, in this order, with the events `then` after them. One message may stand in several
+        conversations; its row belongs to the first, and goes with it.
+
+        Numbers that nobody knows and those that the conversation has are passed over. Answers how many were taken,
+        durable when it returns; without any, `then` is dropped. Raises Miscast for an unknown episode, StorageError,
+        and ValueError for a Said among `then`.
+        """
+        if any(isinstance(event, Said) for event in then):
+            raise ValueError("what is inherited was said before")
+        now = self._clock()
+        with self._connections.writing() as db:
+            self.episode(episode_id)
+            taken = [
+                row[0]
+                for row in db.conn.execute(
+                    "SELECT m.number FROM json_each(?1) w JOIN messages m ON m.number = w.value WHERE m.number NOT IN "
+                    "(SELECT CAST(body AS INTEGER) FROM events WHERE episode_id = ?2 AND kind = 'said') "
+                    "ORDER BY w.key",
+                    (json.dumps(list(dict.fromkeys(numbers))), episode_id),
+                )
+            ]
+            rows = [("said", str(number)) for number in taken]
+            if taken:
+                rows += [(KINDS[type(event)], json.dumps(event_body(event))) for event in then]
+            db.conn.executemany(
+                "INSERT INTO events (episode_id, at, kind, body) VALUES (?, ?, ?, ?)",
+                [(episode_id, now, kind, body) for kind, body in rows],
+            )
+        return len(taken)
+
     def keep_sightings(
         self,
         results: Sequence[tuple[int, Message]],

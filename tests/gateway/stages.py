@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from host_runs import _QUIET, binary
-from scripted_model import Script, ScriptedModel, conversation_text
+from scripted_model import Script, ScriptedModel
 
 from pensieve_mcp.workspace import Workspace
 
@@ -109,17 +109,27 @@ def stage(host: str, folder: Path, model: ScriptedModel) -> Stage:
     return Stage(host, home, work, library, environment, model)
 
 
-class TwoLanes:
-    """A script for the main conversation and one for a subagent, told apart by a word in the subagent's task."""
+class Lanes:
+    """A script for the main conversation and one for each sub-agent, told apart by a word in the sub-agent's task."""
 
-    def __init__(
-        self, word: str, main: list[list[dict[str, Any]]], other: list[list[dict[str, Any]]]
-    ) -> None:
-        self.word, self.main, self.other = word, Script(main), Script(other)
+    def __init__(self, main: list[list[dict[str, Any]]], **others: list[list[dict[str, Any]]]) -> None:
+        self.lanes = {word: Script(turns) for word, turns in {"": main, **others}.items()}
+        known = set().union(*(script.known for script in self.lanes.values()))
+        for script in self.lanes.values():
+            script.known = known  # a host that is searched for tools is searched for all
         self.turns: list[Any] = []
         self.next = 0
 
     def turn(self, body: dict[str, Any]) -> Any:
-        first = json.dumps((body.get("messages") or [{}])[0])
-        assert conversation_text(body)
-        return (self.other if self.word in first else self.main).turn(body)
+        return self.lanes[self.lane(body)].turn(body)
+
+    def lane(self, body: dict[str, Any]) -> str:
+        """The word of the sub-agent that asks, empty for the main conversation."""
+        asked = json.dumps([
+            item for item in body.get("input", body.get("messages", [])[:1])
+            if item.get("type") in (None, "message", "agent_message")
+        ])  # fmt: skip
+        return next((word for word in self.lanes if word and word in asked), "")
+
+    def done(self) -> bool:
+        return all(script.next >= len(script.turns) for script in self.lanes.values())

@@ -364,11 +364,15 @@ def test_an_error_of_the_ledger_is_kept_for_the_summary() -> None:
 
 def test_the_conversation_is_named_by_the_headers_that_hosts_send() -> None:
     assert thread_of({b"x-claude-code-session-id": b"aa-1"}, "") == Thread("claude-code", "aa-1", True)
-    assert thread_of({b"thread-id": b"01a", b"session-id": b"01b"}, "01c") == Thread("codex", "01a", True)
+    assert thread_of({b"thread-id": b"01a", b"session-id": b"01b"}, "01c") == Thread(
+        "codex", "01a", True, is_lasting=True
+    )
     assert thread_of({b"user-agent": b"claude-cli/2"}, "bb-2") == Thread("claude-code", "bb-2", True)
     assert thread_of({b"user-agent": b"opencode/1", b"x-session-id": b"ses_1"}, "") == Thread(
         "opencode", "ses_1"
     )
+    begun = {b"user-agent": b"opencode/1", b"x-session-id": b"ses_2", b"x-parent-session-id": b"ses_1"}
+    assert thread_of(begun, "").parent == "ses_1"
     assert thread_of({b"x-claude-code-session-id": b"a b\n"}, "x" * 300) == Thread()
 
 

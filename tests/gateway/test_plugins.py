@@ -18,7 +18,7 @@ from host_runs import _QUIET, binary
 from hypothesis import given
 from hypothesis import strategies as st
 from scripted_model import ScriptedModel, tool_results
-from stages import PROMPT, ROOT, SECRET, Stage, TwoLanes, handle, stage
+from stages import PROMPT, ROOT, SECRET, Lanes, Stage, handle, stage
 from talks import FACTS, Talk
 
 from pensieve_mcp.budget import PluginSight
@@ -439,7 +439,7 @@ def test_a_reading_subagent_leaves_notes_and_its_answer_and_no_text(tmp_path: Pa
         [{"text": "Noted under oil: how many barrels."}],
     ]
     with ScriptedModel([]) as model:
-        model.script = TwoLanes("SUBTASK", main, reader)  # type: ignore[assignment]
+        model.script = Lanes(main, SUBTASK=reader)  # type: ignore[assignment]
         played = stage("claude", tmp_path, model)
         runner = tmp_path / "bin" / "uvx"  # what it would fetch is this very package
         runner.parent.mkdir()

@@ -292,6 +292,55 @@ def test_a_query_is_text_not_syntax(memory: Memory, episode: EpisodeRecord, quer
     memory.notebook.search(query)
 
 
+# --- forks ------------------------------------------------------------------------------------------------
+
+
+def test_a_fork_has_the_messages_of_another_conversation_in_the_given_order(
+    memory: Memory, episode: EpisodeRecord, reopen: Reopen
+) -> None:
+    ledger = memory.ledger
+    said = [say(ledger, episode, f"text {n}") for n in range(3)]
+    numbers = [message.number for message in said]
+    fork = ledger.open_episode("stdio", "test-host", "thread-2")
+    own = say(ledger, fork, "its own")
+
+    assert (
+        ledger.inherit(fork.episode_id, [numbers[2], numbers[0], 999, own.number], [Forgot((numbers[0],))])
+        == 2
+    )
+    assert ledger.inherit(fork.episode_id, numbers[:1], [Forgot((own.number,))]) == 0
+    for one in (ledger, reopen().ledger):
+        entries = one.transcript(fork.episode_id).entries
+        assert [entry.message for entry in entries] == [own, said[2], said[0]]
+        assert [entry.forgotten for entry in entries] == [False, False, True]
+        assert not any(entry.forgotten for entry in one.transcript(episode.episode_id).entries)
+    assert ledger.content(said[0]) == "text 0" and ledger.find(numbers[0]).episode_id == episode.episode_id
+    exported = list(ledger.export_episode(fork.episode_id))
+    copied = ledger.import_episode(exported)
+    assert len(ledger.transcript(copied.episode_id).entries) == 3
+    with pytest.raises(Miscast):
+        ledger.inherit(999, numbers)
+    with pytest.raises(ValueError):
+        ledger.inherit(fork.episode_id, numbers, [Said(own)])
+
+
+def test_a_purge_reaches_the_forks_of_other_processes(
+    memory: Memory, episode: EpisodeRecord, reopen: Reopen
+) -> None:
+    ledger = memory.ledger
+    first, second = (say(ledger, episode, text, label="treaties of 1911") for text in ("one", "two"))
+    fork = ledger.open_episode("stdio", "test-host", "thread-2")
+    ledger.inherit(fork.episode_id, [first.number, second.number])
+    other = reopen().ledger
+    assert other.transcript(fork.episode_id).entries[0].message.label == "treaties of 1911"
+
+    ledger.purge_messages([first.number], lambda text: "1911" in text)
+    labels = [entry.message.label for entry in other.transcript(fork.episode_id).entries]
+    assert "1911" not in labels[0] and "1911" in labels[1]
+    ledger.purge(episode_id=episode.episode_id)
+    assert other.transcript(fork.episode_id).entries == ()
+
+
 # --- retention and purge ----------------------------------------------------------------------------------
 
 SECRET = "zanzibarquux"

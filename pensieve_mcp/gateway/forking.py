@@ -1,0 +1,54 @@
+"""A conversation that began as a copy of another: what it holds of that one becomes its own in the ledger.
+
+Codex names forks and forked sub-agents as conversations of their own, to the API and to the server. The request shows
+what they hold, since hosts send all of it; so nothing is taken over that is not in it. What is deleted is read off the
+request in any case: this is for the server, which refuses messages of other conversations.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pensieve_mcp.errors import NoSuchMessage
+from pensieve_mcp.gateway.rewrite import Report
+from pensieve_mcp.ledger.events import Event, Forgot
+
+if TYPE_CHECKING:
+    from pensieve_mcp.gateway.editing import Standing
+    from pensieve_mcp.ledger.store import Ledger, StoredMessage
+
+
+def told_before(ledger: Ledger, one: Standing) -> StoredMessage | None:
+    """The ledger's message, where this is a result of ours word for word: numbers alone might be those of another
+    workspace.
+    """
+    if one.role != "tool" or not one.digest:
+        return None
+    try:
+        stored = ledger.find(int(one.handle[1:]))
+    except NoSuchMessage:
+        return None
+    same = stored.message.digest == one.digest and stored.message.host_call_id in (None, one.call_id)
+    return stored if same else None
+
+
+def inherit(ledger: Ledger, episode_id: int, report: Report) -> int:
+    """Give the conversation the messages of others that its request holds, deleted ones as deleted. Answers how many.
+    Raises StorageError.
+    """
+    held: list[int] = []
+    for one in report.messages:
+        stored = told_before(ledger, one)
+        if stored is not None and stored.episode_id != episode_id:
+            invoking = stored.message.invoking
+            held += [stored.message.number] if invoking is None else [invoking, stored.message.number]
+    if not held:
+        return 0
+    away = {
+        int(one.handle[1:])
+        for one in report.messages
+        if one.state in ("forgotten", "waiting") and one.handle[0] == "m"
+    }
+    forgotten = tuple(number for number in held if number in away)
+    then: list[Event] = [Forgot(forgotten, reason="fork")] if forgotten else []
+    return ledger.inherit(episode_id, held, then)
