@@ -5,6 +5,8 @@ They start slowly and time out on a busy machine; what they are asked to show is
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -13,6 +15,11 @@ settings.register_profile("calm", deadline=None, suppress_health_check=[HealthCh
 settings.load_profile("calm")
 
 HOST_TRIES = 3
+
+# A shell's background job and nohup ignore these, and what a test starts would inherit it, and rightly heed it.
+for name, action in (("SIGINT", signal.default_int_handler), ("SIGHUP", signal.SIG_DFL)):
+    if (number := getattr(signal, name, None)) and signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, action)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
