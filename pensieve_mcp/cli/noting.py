@@ -214,7 +214,7 @@ def write(
     if not content.strip():
         raise click.UsageError("The content is empty.")
     from pensieve_mcp.evidence import validity
-    from pensieve_mcp.spellbook.noting import observed_time
+    from pensieve_mcp.spellbook.noting import compared, observed_time
 
     seen = observed_time(observed)
     with shell.open() as workspace:
@@ -246,6 +246,7 @@ def write(
                 links=links,
                 weigh=True,
             )
+        written = compared(workspace, written)
         put_json(plain(written)) if as_json else put(f"{written.key}, revision {written.revision}")
         for piece in written.evidence:
             if piece.state != "ok":

@@ -117,7 +117,7 @@ def note(episode: Episode, args: NoteArgs) -> Outcome:
         observed=observed,
         weigh=True,
     )
-    return _written(_compared(workspace, written), "Noted", new=written.revision == 1)
+    return _written(compared(workspace, written), "Noted", new=written.revision == 1)
 
 
 def _looked_up(episode: Episode, given: list[EvidenceItem] | None) -> tuple[Evidence, ...]:
@@ -138,7 +138,7 @@ def _looked_up(episode: Episode, given: list[EvidenceItem] | None) -> tuple[Evid
 NEAR_NOTES = 8  # compared with what is written
 
 
-def _compared(workspace: Workspace, written: Note) -> Note:
+def compared(workspace: Workspace, written: Note) -> Note:
     """With a word about notes under other keys that seem to say otherwise."""
     from pensieve_mcp.notebook.conflicts import against, subjects
 
@@ -237,7 +237,7 @@ def update_note(episode: Episode, args: UpdateArgs) -> Outcome:
         "merge": f"Merged {count(len(args.keys or ()), 'note')} into",
     }[args.mode]
     if args.mode != "delete":
-        written = _compared(episode.workspace, written)
+        written = compared(episode.workspace, written)
     return _written(written, words, status="deleted" if args.mode == "delete" else "success")
 
 

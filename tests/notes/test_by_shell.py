@@ -81,6 +81,16 @@ def test_a_note_whose_document_changed_is_no_longer_valid(pensieve: Pensieve, fo
     assert pensieve("note", "list", "--status", "needs review").out.count("\n") == 2
 
 
+def test_a_writer_at_the_shell_is_told_of_notes_that_say_otherwise(pensieve: Pensieve) -> None:
+    pensieve("note", "write", "mill/rent", "The rent of the mill is fifty florins a quarter.")
+    told = pensieve("note", "write", "rent", "The rent of the mill is forty florins a quarter.")
+
+    assert told.code == 0 and "'mill/rent' says otherwise" in told.err and "fifty florins" in told.err
+    more = pensieve("note", "write", "rent", "It is due at quarter day.", "--append")
+    assert "'mill/rent' says otherwise" in more.err
+    assert "otherwise" not in pensieve("note", "write", "ford", "The ford of the mill is deep.").err
+
+
 def test_revisions_are_compared_and_restored(pensieve: Pensieve) -> None:
     pensieve("note", "write", "rent", "Forty.\nA quarter.")
     assert pensieve("note", "diff", "rent").code != 0, "there is nothing to compare yet"
