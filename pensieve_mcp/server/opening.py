@@ -84,6 +84,11 @@ class Opening:
         except PensieveError:  # every call tells it
             return False
 
+    def asking_stays_here(self) -> bool:
+        """Whether such a question is answered on this machine alone; where `asking`."""
+        asks = self.workspace().asks
+        return asks is not None and bool(asks.stays_here)
+
     def answer_bytes(self) -> int:
         """Most bytes an answer may have, as a host counts them."""
         return self._answer_bytes or self.workspace().settings.result_bytes

@@ -207,7 +207,14 @@ class Surface:
     ) -> types.ListToolsResult:
         self._listed.set()
         offered = spellbook(asking=self.opening.asking())
-        return types.ListToolsResult(tools=[self._tools[name] for name in offered])
+        tools = [self._tools[name] for name in offered]
+        if ASK in offered and self.opening.asking_stays_here():
+            # Some hosts refuse what reaches beyond this machine unless a person is there to allow it.
+            hints = tools[-1].annotations
+            assert tools[-1].name == ASK and hints is not None
+            here = hints.model_copy(update={"open_world_hint": False})
+            tools[-1] = tools[-1].model_copy(update={"annotations": here})
+        return types.ListToolsResult(tools=tools)
 
     async def call_tool(
         self, ctx: Context, params: types.CallToolRequestParams

@@ -8,9 +8,11 @@ own; a call waits a while for it, and the same question asked again joins it, as
 from __future__ import annotations
 
 import importlib
+import ipaddress
 import logging
 import threading
 import time
+import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -24,6 +26,7 @@ from pensieve_mcp.spellbook.wording import listing, one_line
 
 if TYPE_CHECKING:
     from pensieve_mcp.episode import Episode
+    from pensieve_mcp.settings import Settings
     from pensieve_mcp.workspace import Workspace
 
 log = logging.getLogger(__name__)
@@ -34,6 +37,7 @@ listener and a cancel check, that answers plain data."""
 
 Asker = Callable[[str, Sequence[str], Callable[[str], None], Callable[[], bool]], dict[str, Any]]
 
+ENDPOINTS = frozenset({"openai", "anthropic"})  # backends that speak to a server
 WAIT_SECONDS = 20.0  # of a call; every host waits 30 and more
 AT_ONCE = 2  # questions that run side by side: each may load a model
 KEPT_SECONDS = 600.0  # an answer that a host lost on its way can be fetched again
@@ -66,9 +70,15 @@ class Asks:
     """The questions of one workspace. Safe to use from several threads. `wait_seconds` None waits to the end."""
 
     def __init__(
-        self, make: Callable[[], Asker | None], *, wait_seconds: float | None = WAIT_SECONDS
+        self,
+        make: Callable[[], Asker | None],
+        *,
+        wait_seconds: float | None = WAIT_SECONDS,
+        stays_here: bool = False,
     ) -> None:
+        """`stays_here`: what is read goes to no other machine."""
         self._make = make
+        self.stays_here = stays_here
         self._asker: Asker | None = None
         self.wait_seconds = wait_seconds
         self._lock = threading.Lock()
@@ -92,7 +102,7 @@ class Asks:
             made: Asker | None = asker(workspace, environment, home=data_folder(environment))
             return made
 
-        return cls(make, wait_seconds=wait_seconds)
+        return cls(make, wait_seconds=wait_seconds, stays_here=stays_here(workspace.settings))
 
     def join(self, question: str, paths: Sequence[str]) -> Job:
         """The job of this question: the one that runs, or one that ended lately, else a new one. Raises Miscast when
@@ -169,6 +179,17 @@ class Asks:
                 log.exception("a question failed")
         job.ended = time.monotonic()
         job.done.set()
+
+
+def stays_here(settings: Settings) -> bool:
+    """Whether the configured backend works on this machine: in this process, or behind an address of the loopback."""
+    if settings.ask_backend not in ENDPOINTS:
+        return True
+    try:
+        host = urllib.parse.urlsplit(settings.ask_url).hostname or ""
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _key(question: str, paths: Sequence[str]) -> tuple[str, tuple[str, ...]]:

@@ -101,8 +101,33 @@ async def test_it_is_there_only_where_a_backend_is_configured(
     assert {"question", "paths"} <= set(one.input_schema["properties"]) and one.input_schema["required"] == [
         "question"
     ]
-    assert one.annotations.open_world_hint is True and one.annotations.read_only_hint is False
+    assert one.annotations.open_world_hint is False and one.annotations.read_only_hint is False
     assert count_tokens(json.dumps(one.model_dump(exclude_none=True))) < 220
+
+
+@pytest.mark.parametrize(
+    ("backend", "url", "open_world"),
+    [
+        ("openai", "", True),
+        ("openai", "https://api.example.org/v1", True),
+        ("anthropic", "http://192.168.1.7:8080", True),
+        ("openai", "http://localhost.example.org/v1", True),
+        ("openai", "http://[", True),
+        ("openai", "http://127.0.0.1:8080/v1", False),
+        ("openai", "http://[::1]:8080/v1", False),
+        ("openai", "http://localhost:11434/v1", False),
+        ("local", "", False),
+        ("auto", "", False),
+    ],
+)
+async def test_it_reaches_the_open_world_where_its_backend_is_on_another_machine(
+    serve: Serve, environment: dict[str, str], backend: str, url: str, open_world: bool
+) -> None:
+    """Codex refuses such a tool when nobody is there to allow it; a reader on this machine needs nobody."""
+    environment |= {"PENSIEVE_ASK_BACKEND": backend, "PENSIEVE_ASK_URL": url}
+    async with Client(serve().server) as client:
+        tool = (await client.list_tools()).tools[-1]
+    assert (tool.name, tool.annotations.open_world_hint) == ("askStateLM", open_world)
 
 
 @eras
