@@ -90,6 +90,11 @@ class Layout:
     def blocks(self) -> list[Block]:
         return [self.block(number) for number in range(len(self.starts))]
 
+    def units_in(self, span: Span) -> tuple[Unit, ...]:
+        """The units a span touches; they follow each other and never overlap."""
+        first = bisect_right(self.units, span.start, key=lambda unit: unit.end)
+        return self.units[first : bisect_left(self.units, span.end, key=lambda unit: unit.start)]
+
     def blocks_in(self, span: Span) -> list[Block]:
         """The blocks a span touches; for a long stretch its first and last thousand."""
         first = bisect_right(self.ends, span.start)

@@ -442,8 +442,7 @@ class CorpusStore:
                 "SELECT verbatim, chars FROM documents WHERE document_id = ?", (document_id,)
             ).fetchone()
             lines = self._lines(db, document_id, span) if verbatim else None
-        units = [u for u in layout.units if u.start < span.end and u.end > span.start]
-        told = locate(span, units, layout.blocks_in(span), lines=lines)
+        told = locate(span, layout.units_in(span), layout.blocks_in(span), lines=lines)
         # A long text without any structure: how far in it is helps more than nothing.
         return told or (f"{100 * span.start // chars} % in" if span.end - span.start < chars else "")
 

@@ -7,9 +7,11 @@ never edited, a deletion is one more event. The loop, the MCP server and the gat
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
+
+from pensieve_mcp.ledger.entries import Entries
 
 REFUSALS = re.compile(
     r"\bnot\s+(?:found|stated|mentioned|in the documents)\b|\bdo(?:es)?\s+not\s+(?:say|state|mention)\b|\bno\s+answer\b"
@@ -112,13 +114,13 @@ class Transcript:
     ever visible.
     """
 
-    entries: tuple[Entry, ...] = ()
+    entries: Sequence[Entry] = Entries()
     rounds: int = 0
     visible_tokens: int = 0
     peak_tokens: int = 0
     freed_tokens: int = 0
     sealed: tuple[Sealed, ...] = ()
-    by_number: dict[int, int] = field(default_factory=dict, compare=False)  # number → place in entries
+    by_number: Mapping[int, int] = field(default_factory=dict, compare=False)  # number → place in entries
     compactions: int = 0
     touched: list[int] = field(default_factory=list, compare=False, repr=False)
     """Places said or changed, in order, of the folding this came from: shared with later transcripts of it, which have

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from pensieve_mcp.ledger.entries import Growing, Places
 from pensieve_mcp.ledger.events import (
     Compacted,
     Entry,
@@ -30,7 +31,7 @@ class Folder:
     """
 
     def __init__(self, events: Iterable[Event] = ()) -> None:
-        self._entries: list[Entry] = []
+        self._entries: Growing[Entry] = Growing()
         self._places: dict[int, int] = {}
         self._touched: list[int] = []
         self._sealed: list[Sealed] = []
@@ -42,11 +43,8 @@ class Folder:
         """One that goes its own way from here."""
         other = Folder()
         other.__dict__.update(self.__dict__)
-        other._entries, other._places, other._sealed = (
-            list(self._entries),
-            dict(self._places),
-            list(self._sealed),
-        )
+        other._entries, other._places = Growing(self._entries.values), dict(self._places)
+        other._touched, other._sealed = list(self._touched), list(self._sealed)
         return other
 
     def extend(self, events: Iterable[Event]) -> None:
@@ -73,7 +71,7 @@ class Folder:
                     self._put(replace(entry, pinned=event.pinned))
         elif isinstance(event, Compacted):
             self._compactions += 1
-            for entry in list(self._entries):
+            for entry in list(self._entries.values):
                 if not entry.compacted:
                     self._put(replace(entry, compacted=True))
         elif isinstance(event, Sealed):
@@ -83,13 +81,13 @@ class Folder:
     def transcript(self) -> Transcript:
         if self._made is None:
             self._made = Transcript(
-                entries=tuple(self._entries),
+                entries=self._entries.entries(),
                 rounds=self._rounds,
                 visible_tokens=self._visible,
                 peak_tokens=self._peak,
                 freed_tokens=self._freed,
                 sealed=tuple(self._sealed),
-                by_number=dict(self._places),
+                by_number=Places(self._places, len(self._places)),
                 compactions=self._compactions,
                 touched=self._touched,
                 touches=len(self._touched),
@@ -98,7 +96,7 @@ class Folder:
 
     def entries(self) -> Sequence[Entry]:
         """All messages as they stand now; not to be kept, since it changes with the next event."""
-        return self._entries
+        return self._entries.values
 
     def entry(self, number: int) -> Entry | None:
         """A message as it stands now."""
@@ -106,23 +104,23 @@ class Folder:
 
     def _at(self, number: int) -> Entry | None:
         place = self._places.get(number)
-        return None if place is None else self._entries[place]
+        return None if place is None else self._entries.values[place]
 
     def _say(self, event: Said) -> None:
         message = event.message
         if message.number in self._places:
             return
-        self._places[message.number] = len(self._entries)
-        self._touched.append(len(self._entries))
+        self._places[message.number] = len(self._entries.values)
+        self._touched.append(len(self._entries.values))
         self._entries.append(Entry(message))
-        self._visible += standing_tokens(self._entries[-1])
+        self._visible += standing_tokens(self._entries.values[-1])
         if message.role == "assistant":
             self._rounds += 1
 
     def _put(self, entry: Entry) -> None:
         place = self._places[entry.message.number]
-        before = self._entries[place]
-        self._entries[place] = entry
+        before = self._entries.values[place]
+        self._entries.put(place, entry)
         self._touched.append(place)
         self._visible += standing_tokens(entry) - standing_tokens(before)
         self._freed += _freed(entry) - _freed(before)

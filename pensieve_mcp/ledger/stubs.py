@@ -8,9 +8,9 @@ coalesce, so that they cannot fill the window: the paper's own failure (section 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, Literal
 
 from pensieve_mcp.ledger.events import Entry, Message
@@ -28,6 +28,7 @@ SHORT_BELOW = 3  # a stub of more than a third of what it stands for would win b
 BLOCK_GROUPS = (512, 64, 8)
 """Old stubs coalesce in blocks of these many calls, so that a line changes rarely and 500 rounds need some
 fifteen lines instead of a thousand."""
+KEPT_LAST = 16  # entries that never coalesce
 
 
 def _one_line(text: str, limit_chars: int) -> str:
@@ -114,24 +115,26 @@ def standing_tokens(entry: Entry) -> int:
     return min(remaining, stub_tokens(stub(entry))) if entry.forgotten else remaining
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Run:
-    """A block of forgotten calls with their results, shown as one line."""
+    """A block of forgotten calls with their results, shown as one line: printed at every turn, counted once."""
 
     entries: tuple[Entry, ...]
 
-    @property
+    @cached_property
     def numbers(self) -> tuple[int, ...]:
         return tuple(entry.message.number for entry in self.entries)
 
-    @property
+    @cached_property
     def tokens(self) -> int:
         """What its messages took before they were forgotten."""
         return sum(entry.message.tokens for entry in self.entries)
 
     def line(self, *, wording: Wording = "ours") -> str:
-        if wording == "published":
-            return PUBLISHED
+        return PUBLISHED if wording == "published" else self._line
+
+    @cached_property
+    def _line(self) -> str:
         first, last = min(self.numbers), max(self.numbers)
         return (
             f"[pensieve: m{first} to m{last} forgotten · {len(self.entries)} messages · "
@@ -139,49 +142,73 @@ class Run:
         )
 
 
-def _groups(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
-    """A call with its results, or a message that stands alone."""
-    group: list[Entry] = []
-    for entry in entries:
-        if group and entry.message.role == "tool" and entry.message.invoking == group[0].message.number:
-            group.append(entry)
-            continue
-        if group:
-            yield group
-        group = [entry]
-    if group:
-        yield group
+class Coalescing:
+    """`coalesced`, one entry at a time: a long reading is not gone through anew at every turn."""
+
+    def __init__(self) -> None:
+        self._shown: list[Entry | Run] = []
+        self._run: list[list[Entry]] = []  # groups of stubs that stand side by side
+        self._group: list[Entry] = []  # a call with its results, or a message that stands alone
+
+    def copy(self) -> Coalescing:
+        """One that goes its own way from here."""
+        other = Coalescing()
+        other._shown, other._run, other._group = list(self._shown), list(self._run), list(self._group)
+        return other
+
+    def add(self, entry: Entry) -> None:
+        if not self._belongs(entry):
+            self._end_group()
+            self._group = []
+        self._group.append(entry)
+
+    def shown(self, last: Sequence[Entry]) -> list[Entry | Run]:
+        """What was added, then these, which stay as they are. Ends it."""
+        if last and self._belongs(last[0]):
+            self._close()  # the pair reaches into what stays
+            self._shown.extend(self._group)
+        else:
+            self._end_group()
+            self._close()
+        return [*self._shown, *last]
+
+    def _belongs(self, entry: Entry) -> bool:
+        group = self._group
+        return (
+            bool(group) and entry.message.role == "tool" and entry.message.invoking == group[0].message.number
+        )
+
+    def _end_group(self) -> None:
+        group = self._group
+        if all(e.forgotten and not e.summary and not e.keep_thought and not e.pinned for e in group):
+            self._run += [group] if group else []
+            if len(self._run) == BLOCK_GROUPS[0]:
+                self._block(self._run)
+                self._run = []
+        else:
+            self._close()
+            self._shown.extend(group)
+
+    def _close(self) -> None:
+        place = 0
+        for size in BLOCK_GROUPS:
+            while len(self._run) - place >= size:
+                self._block(self._run[place : place + size])
+                place += size
+        self._shown.extend(entry for group in self._run[place:] for entry in group)
+        self._run = []
+
+    def _block(self, groups: Iterable[list[Entry]]) -> None:
+        self._shown.append(Run(tuple(entry for group in groups for entry in group)))
 
 
-def _coalesces(group: Sequence[Entry]) -> bool:
-    return all(e.forgotten and not e.summary and not e.keep_thought and not e.pinned for e in group)
-
-
-def coalesced(entries: Sequence[Entry], *, keep_last: int = 16) -> list[Entry | Run]:
+def coalesced(entries: Sequence[Entry], *, keep_last: int = KEPT_LAST) -> list[Entry | Run]:
     """The transcript with old runs of stubs as single lines; the last `keep_last` entries stay as they are.
 
     Calls and results stay paired: a run holds both or neither. Runs only grow at their end, in whole blocks.
     """
     cut = max(0, len(entries) - keep_last)
-    shown: list[Entry | Run] = []
-    run: list[list[Entry]] = []
-
-    def close() -> None:
-        place = 0
-        for size in BLOCK_GROUPS:
-            while len(run) - place >= size:
-                shown.append(Run(tuple(entry for group in run[place : place + size] for entry in group)))
-                place += size
-        shown.extend(entry for group in run[place:] for entry in group)
-        run.clear()
-
-    seen = 0
-    for group in _groups(entries):
-        seen += len(group)
-        if seen <= cut and _coalesces(group):
-            run.append(group)
-        else:
-            close()
-            shown.extend(group)
-    close()
-    return shown
+    coalescing = Coalescing()
+    for entry in entries[:cut]:
+        coalescing.add(entry)
+    return coalescing.shown(entries[cut:])

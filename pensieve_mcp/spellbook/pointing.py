@@ -43,7 +43,9 @@ def resolve(
         if ref.host is not None:
             entry = _host_entry(transcript, ref.host)
         elif (
-            ref.number in transcript.by_number and entry_at(transcript, ref.number).message.handle is None
+            ref.number is not None
+            and ref.number in transcript.by_number
+            and entry_at(transcript, ref.number).message.handle is None
         ):  # a host's result has a number in the ledger, too, which nobody was told
             entry = entry_at(transcript, ref.number)
         elif ref.from_range:

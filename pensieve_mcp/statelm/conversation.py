@@ -7,7 +7,7 @@ the dialect has worded the result. So an episode can be continued, drawn and rep
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 from pensieve_mcp.episode import Episode
 from pensieve_mcp.ledger.blobs import digest_of
 from pensieve_mcp.ledger.events import Entry, Forgot, Message, Said, Transcript
+from pensieve_mcp.ledger.stubs import KEPT_LAST, Coalescing, Run
 from pensieve_mcp.notebook.types import scratch
+from pensieve_mcp.statelm.spoken import F, Spoken
 from pensieve_mcp.tokens import count_tokens
 
 if TYPE_CHECKING:
@@ -31,63 +33,6 @@ KEPT_CHARS = 2_000_000  # of messages at hand without the ledger: more than the 
 RESERVE_TOKENS = 200  # of a small window: one line of output
 
 
-class View:
-    """Calls and results of one folding, kept up to date by what changed. `forgotten` counts them."""
-
-    def __init__(self, touched: list[int]) -> None:
-        self.touched = touched
-        self.forgotten = 0
-        self._known = 0
-        self._entries: dict[int, Entry] = {}  # by place in the transcript, in order
-        self._places: dict[int, int] = {}
-        self._of_tool: dict[str, list[int]] = {}
-        self._whole: dict[int, Entry] = {}
-        self._all: tuple[Entry, ...] | None = None
-        self._deletable: tuple[Entry, ...] | None = None
-
-    def catch_up(self, transcript: Transcript) -> None:
-        if self._known == transcript.touches:
-            return
-        for place in self.touched[self._known : transcript.touches]:
-            entry = transcript.entries[place]
-            if entry.message.role not in ("assistant", "tool"):
-                continue
-            before = self._entries.get(place)
-            self._entries[place] = entry
-            self._places[entry.message.number] = place
-            if before is None and entry.message.role == "tool":
-                self._of_tool.setdefault(entry.message.tool, []).append(place)
-            self.forgotten += entry.forgotten - (before is not None and before.forgotten)
-            if entry.forgotten or entry.pinned:
-                self._whole.pop(place, None)
-            else:
-                self._whole[place] = entry
-        self._known = transcript.touches
-        self._all = self._deletable = None
-
-    def at(self, number: int) -> Entry | None:
-        """A call or result by its number."""
-        place = self._places.get(number)
-        return None if place is None else self._entries[place]
-
-    def all(self) -> tuple[Entry, ...]:
-        if self._all is None:
-            self._all = tuple(self._entries.values())
-        return self._all
-
-    def deletable(self) -> tuple[Entry, ...]:
-        if self._deletable is None:
-            # what was restored stands at the end of the dictionary, and in its old place in the prompt
-            self._deletable = tuple(self._whole[place] for place in sorted(self._whole))
-        return self._deletable
-
-    def results(self, tools: tuple[str, ...]) -> list[Entry]:
-        places = [place for tool in dict.fromkeys(tools) for place in self._of_tool.get(tool, ())]
-        if len(tools) > 1:
-            places.sort()
-        return [self._entries[place] for place in places]
-
-
 class Conversation(Episode):
     """One question being answered."""
 
@@ -95,7 +40,9 @@ class Conversation(Episode):
     window_tokens: int | None = None  # of the model, where it is smaller than the settings'
     rounds: int | None = None  # more than the settings' where documents are read in order
     _held: dict[str, Any] | None = None
-    _view: View | None = None
+    _spoken: Spoken | None = None
+    _shown: tuple[int, list[Entry | Run]] = -1, []
+    _settings: tuple[object, Settings] | None = None
     _kept_chars: int = 0
 
     @cached_property
@@ -176,6 +123,12 @@ class Conversation(Episode):
     def settings(self) -> Settings:
         """The workspace's, but in the window of this model, and with as many rounds as reading in order takes."""
         given = self.workspace.settings
+        made_of = given, self.rounds, self.window_tokens
+        if self._settings is None or self._settings[0] != made_of:
+            self._settings = made_of, self._narrowed(given)
+        return self._settings[1]
+
+    def _narrowed(self, given: Settings) -> Settings:
         if self.rounds is not None:
             given = replace(given, rounds=max(self.rounds, given.rounds))
         if self.window_tokens is None or self.window_tokens >= given.window_tokens:
@@ -233,25 +186,67 @@ class Conversation(Episode):
 
     # -- what is there -------------------------------------------------------------------------------------
 
-    def _looked_at(self) -> View:
-        """What is looked at every turn, carried on from turn to turn: a long conversation costs no more than a short
-        one."""
+    def _looked_at(self) -> Spoken:
         transcript = self.transcript()
-        if self._view is None or self._view.touched is not transcript.touched:
-            self._view = View(transcript.touched)
-        self._view.catch_up(transcript)
-        return self._view
+        if self._spoken is None or self._spoken.touched is not transcript.touched:
+            self._spoken = Spoken(transcript.touched)
+            self._shown = -1, []
+        self._spoken.catch_up(transcript)
+        return self._spoken
 
-    def spoken(self) -> tuple[Entry, ...]:
-        """Calls and results, without the question."""
-        return self._looked_at().all()
+    def spoken(self) -> Sequence[Entry]:
+        """Calls and results, without the question. Not to be kept: it changes with the next event."""
+        return self._looked_at().entries
 
-    def deletable(self) -> tuple[Entry, ...]:
-        """Of these what stands there whole and may go."""
-        return self._looked_at().deletable()
+    def deletable(self, most: int | None = None) -> tuple[Entry, ...]:
+        """Of these what stands there whole and may go; of much the newest."""
+        looked = self._looked_at()
+        return looked.newest(looked.whole, most)
+
+    def forgotten(self, most: int) -> tuple[Entry, ...]:
+        """The newest of what was forgotten."""
+        looked = self._looked_at()
+        return looked.newest(looked.forgotten, most)
 
     def anything_forgotten(self) -> bool:
-        return self._looked_at().forgotten > 0
+        return bool(self._looked_at().forgotten)
+
+    def whole_results(self) -> int:
+        """How many results stand there whole and may go."""
+        return self._looked_at().whole_results
+
+    def in_mind(self, tool: str) -> tuple[Entry, ...]:
+        """Results of a tool that were not forgotten."""
+        return tuple(e for e in self._looked_at().in_mind(tool) if not e.message.is_error)
+
+    def worked(self, *tools: str) -> int:
+        """How often these tools gave a result."""
+        return self._looked_at().worked(*tools)
+
+    def result(self, number: int) -> Entry | None:
+        """A result by its number among the results, from 1."""
+        looked = self._looked_at()
+        return looked.entries[looked.answers[number - 1]] if 1 <= number <= len(looked.answers) else None
+
+    def result_count(self) -> int:
+        return len(self._looked_at().answers)
+
+    def fold(self, name: str, start: Callable[[], F]) -> F:
+        """The state of a fold over calls and results, to be changed at will; carried on from turn to turn."""
+        return self._looked_at().fold(name, start)
+
+    def coalesced(self) -> list[Entry | Run]:
+        """Calls and results with old runs of stubs as single lines."""
+        looked = self._looked_at()
+        if self._shown[0] != looked.known:
+            end = max(0, len(looked.entries) - KEPT_LAST)
+            shown = looked.fold("coalesced", Coalescing, end).shown(looked.entries[end:])
+            self._shown = looked.known, shown
+        return self._shown[1]
+
+    def by_number(self, number: int) -> Entry | None:
+        """A call or result."""
+        return self._looked_at().at(number)
 
     def call_of(self, entry: Entry) -> tuple[str, dict[str, Any]]:
         """Name and arguments of a call, or ("", {}) where the model called nothing."""
@@ -275,12 +270,14 @@ class Conversation(Episode):
 
     def results(self, *tools: str, errors: bool = False) -> tuple[Entry, ...]:
         """Results of these tools, in order."""
-        found = self._looked_at().results(tools)
+        found = self._looked_at().results(*tools)
         return tuple(e for e in found if errors or not e.message.is_error)
 
     def noted_since(self, number: int) -> bool:
         """Whether a note was written after this message."""
-        return any(e.message.number > number for e in reversed(self.results("note", "updateNote")))
+        looked = self._looked_at()
+        last = (looked.last("note"), looked.last("updateNote"))
+        return any(e is not None and e.message.number > number for e in last)
 
     def last_result(self) -> Entry | None:
         spoken = self.spoken()
@@ -298,9 +295,8 @@ class Conversation(Episode):
     def keys(self) -> tuple[str, ...]:
         """Keys written in this conversation, as stored, in order of first writing."""
         written: dict[str, None] = {}
-        view = self._looked_at()
         for entry in self.results("note", "updateNote"):
-            call = view.at(entry.message.invoking or 0)
+            call = self.by_number(entry.message.invoking or 0)
             key = self.call_of(call)[1].get("key") if call is not None else None
             if isinstance(key, str):
                 written[self.stored_key(key.strip())] = None
@@ -335,7 +331,8 @@ class Conversation(Episode):
         self._overhead_tokens = tokens
 
 
-def heaviest_results(entries: tuple[Entry, ...]) -> list[Entry]:
+def heaviest_results(conversation: Conversation) -> list[Entry]:
     """Results that may go, heaviest first; the last one stays, since it was not looked at yet."""
-    movable = [e for e in entries[:-1] if e.message.role == "tool" and not e.forgotten and not e.pinned]
+    last = conversation.last_result()
+    movable = [e for e in conversation.deletable() if e.message.role == "tool" and e is not last]
     return sorted(movable, key=lambda e: -e.message.tokens)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from pensieve_mcp.errors import BackendError, Miscast, PensieveError
 from pensieve_mcp.ledger.events import refuses
-from pensieve_mcp.ledger.stubs import Run, coalesced, standing_tokens
+from pensieve_mcp.ledger.stubs import Run, standing_tokens
 from pensieve_mcp.spellbook.casting import CastResult, cast
 from pensieve_mcp.statelm.backends import Backend
 from pensieve_mcp.statelm.conversation import Conversation, heaviest_results
@@ -74,12 +74,13 @@ class Loop:
         self.peak_prompt_tokens = 0
         self.visible: list[int] = []
         self._counts: Counter[str] = Counter()
-        self._written: Counter[str] = Counter()  # since the state last changed
-        self._ever: Counter[str] = Counter()
+        self._written: dict[str, Counter[str]] = {}  # calls by tool, since the state last changed
+        self._searched: Counter[str] = Counter()  # ever
         self._runs: dict[tuple[int, int, int], int] = {}
         self._strays = 0
         self._last_tool = ""
         self._began = time.monotonic(), time.process_time()
+        self._model_seconds = self._model_cpu_seconds = 0.0
 
     @classmethod
     def over(
@@ -185,29 +186,31 @@ class Loop:
                 hint="Take its first step now: searchEngine, readChunk or note.",
                 slug="plan_again",
             )
-        self._written[said] += 1
-        if self._written[said] > 1 and call.name not in ENDLESS:
+        written = self._written.setdefault(call.name, Counter())
+        written[said] += 1
+        if written[said] > 1 and call.name not in ENDLESS:
             raise Miscast(
                 "This very call was made before, and nothing has changed since.",
                 hint="Search with other words, read another chunk, or finish with what the notes say.",
                 slug="repeated",
             )
-        self._ever[said] += 1
-        if call.name == "searchEngine" and self._ever[said] > SAME_CALL:
+        if call.name == "searchEngine":
+            self._searched[said] += 1
+        if self._searched[said] > SAME_CALL:
             raise Miscast(
-                f"This search was made {self._ever[said] - 1} times; it finds the same again.",
+                f"This search was made {self._searched[said] - 1} times; it finds the same again.",
                 hint="Search with other words, or finish with what the notes say.",
                 slug="repeated",
             )
         if (
             call.name == "readChunk"
-            and self._written[said] > SAME_CALL
+            and written[said] > SAME_CALL
             and call.arguments.get("enable_scan") is None
         ):
             wanted = call.arguments.get("chunk_id", call.arguments.get("id"))
             if wanted is not None:
                 raise Miscast(
-                    f"Chunk {wanted} was read {self._written[said] - 1} times.",
+                    f"Chunk {wanted} was read {written[said] - 1} times.",
                     hint="Note what it says, or finish.",
                     slug="repeated",
                 )
@@ -231,8 +234,7 @@ class Loop:
     def _done(self, call: Call, thought: str, text: str, is_error: bool, usage: Usage) -> None:
         if call.name in CHANGING and not is_error:
             # The state is another one now, so what was tried before may be tried again.
-            own = f'{{"name": "{call.name}"'
-            self._written = Counter({said: n for said, n in self._written.items() if said.startswith(own)})
+            self._written = {call.name: self._written.get(call.name, Counter())}
         self._strays = self._strays + 1 if is_error else 0
         self._last_tool = call.name
         self._counts["errors" if is_error else call.name] += 1
@@ -248,7 +250,7 @@ class Loop:
         anything went."""
         if self.conversation.budget().used <= self._most_tokens():
             return False
-        heavy = heaviest_results(self.conversation.spoken())
+        heavy = heaviest_results(self.conversation)
         if heavy and (heavy[0].message.tokens >= HEAVY_TOKENS or self.dialect.name != "ours"):
             numbers: tuple[int, ...] = (heavy[0].message.number,)
         elif self.dialect.name == "ours":
@@ -287,7 +289,7 @@ class Loop:
     def _spared(self) -> int:
         """What old stubs take less as lines than one by one. A line never changes, so it is counted once."""
         spared = 0
-        for item in coalesced(self.conversation.spoken()):
+        for item in self.conversation.coalesced():
             if not isinstance(item, Run):
                 continue
             name = item.numbers[0], item.numbers[-1], len(item.entries)
@@ -320,12 +322,20 @@ class Loop:
                     )
                     break
                 printed = self.prompt()
-                self.take(Reply(printed.forced) if printed.forced else backend.reply(printed))
+                self.take(Reply(printed.forced) if printed.forced else self._asked(backend, printed))
         except BackendError as error:
             ended, detail = "backend", str(error)
         except Cancelled:  # in the middle of a reply
             ended = "cancelled"
         return self.result(ended, detail, model=backend.model)
+
+    def _asked(self, backend: Backend, printed: Prompt) -> Reply:
+        began = time.monotonic(), time.process_time()
+        try:
+            return backend.reply(printed)
+        finally:
+            self._model_seconds += time.monotonic() - began[0]
+            self._model_cpu_seconds += time.process_time() - began[1]
 
     def result(
         self, ended: str = "finished", detail: str = "", *, model: str = "", extractive: bool = False
@@ -372,5 +382,7 @@ class Loop:
             peak_prompt_tokens=self.peak_prompt_tokens,
             seconds=round(time.monotonic() - self._began[0], 3),
             cpu_seconds=round(time.process_time() - self._began[1], 3),
+            model_seconds=round(self._model_seconds, 3),
+            model_cpu_seconds=round(self._model_cpu_seconds, 3),
             usage=self.usage,
         )

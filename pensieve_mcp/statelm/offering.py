@@ -13,12 +13,14 @@ from pensieve_mcp.ledger.events import Entry
 from pensieve_mcp.statelm.conversation import Conversation
 
 CROWDED_PERCENT = 90  # of the window: only making room and finishing from there
+MOST_NAMED = 200  # messages in one schema: providers take some hundred values in all
 ROOM_MAKERS = frozenset({"note", "updateNote", "deleteContext", "finish", "checkBudget"})
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What can be done now. `deletable` are messages, `found` chunks of searches that are still in mind."""
+    """What can be done now. `deletable` are the newest messages that may go, `found` chunks of searches that are still
+    in mind."""
 
     spells: frozenset[str]
     deletable: tuple[Entry, ...] = ()
@@ -38,22 +40,21 @@ def offer(conversation: Conversation, *, hits_in: Callable[[str], list[int]], se
     """The tools this state allows. `hits_in` reads chunk ids from a search result as the dialect words it; without
     `search` documents are read in order, as in the paper's needle test."""
     budget = conversation.budget()
-    deletable = conversation.deletable()
+    deletable = conversation.deletable(MOST_NAMED)
     spells = set(ALWAYS)
     if not search:
         spells.discard("searchEngine")
     found: dict[int, None] = {}
-    for entry in conversation.results("searchEngine"):
-        if not entry.forgotten:
-            for chunk_id in hits_in(conversation.text_of(entry)):
-                found[chunk_id] = None
-    if not search or conversation.results("searchEngine", "readChunk", "buildIndex"):
+    for entry in conversation.in_mind("searchEngine"):
+        for chunk_id in hits_in(conversation.text_of(entry)):
+            found[chunk_id] = None
+    if not search or conversation.worked("searchEngine", "readChunk", "buildIndex"):
         spells.add("readChunk")
     lines = conversation.index_lines()
     keys = tuple(conversation.shown_key(note.key) for note in conversation.notes())
     if lines:
         spells |= {"readNote", "updateNote"}
-    if any(e.message.role == "tool" for e in deletable):
+    if conversation.whole_results():
         spells.add("deleteContext")
     if conversation.anything_forgotten():
         spells.add("restoreContext")

@@ -104,6 +104,10 @@ class Metrics:
     peak_prompt_tokens: int = 0
     seconds: float = 0.0
     cpu_seconds: float = 0.0
+    model_seconds: float = 0.0  # of `seconds`, waiting for replies
+    model_cpu_seconds: float = (
+        0.0  # of `cpu_seconds`, spent during replies; nearly nothing where a server thinks
+    )
     usage: Usage = Usage()
 
 

@@ -222,14 +222,17 @@ def line_of(view: View, call: Call) -> str:
 
 
 def _message_ids(conversation: Conversation, given: Any) -> str:
-    results = [e for e in conversation.spoken() if e.message.role == "tool"]
     ids = given.get("ids", [])
     wanted = []
     for one in ids if isinstance(ids, list) else [ids]:
-        number = int(one) if str(one).isdecimal() else 0
-        if not 1 <= number <= len(results):
-            raise Miscast(f"no message {one}", hint=f"There are 1 to {len(results)}.", slug="no_such_message")
-        wanted.append(f"m{results[number - 1].message.number}")
+        result = conversation.result(int(one)) if str(one).isdecimal() else None
+        if result is None:
+            raise Miscast(
+                f"no message {one}",
+                hint=f"There are 1 to {conversation.result_count()}.",
+                slug="no_such_message",
+            )
+        wanted.append(f"m{result.message.number}")
     if not wanted:
         raise Miscast("ids is empty", hint="Name at least one message.", slug="bad_argument")
     return ",".join(wanted)

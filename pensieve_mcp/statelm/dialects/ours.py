@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from pensieve_mcp.errors import PensieveError
 from pensieve_mcp.ledger.events import Entry
-from pensieve_mcp.ledger.stubs import Run, coalesced, stub
+from pensieve_mcp.ledger.stubs import Run, stub
 from pensieve_mcp.spellbook.registry import spellbook
 from pensieve_mcp.statelm.conversation import Conversation
 from pensieve_mcp.statelm.dialects import Answered
 from pensieve_mcp.statelm.dialects.reading import thought_and_calls
-from pensieve_mcp.statelm.offering import Offer
+from pensieve_mcp.statelm.offering import MOST_NAMED, Offer
 from pensieve_mcp.statelm.turns import Call, Prompt, Reply
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ SYSTEM = (
 FORGOTTEN_ARGUMENTS = "{}"
 HIT = re.compile(r"^c(\d+) · ", re.M)
 CHUNK = re.compile(r"\bc(\d{1,9})\b")
-MOST_NAMED = 200  # in one schema: providers take some hundred values in all
 MOST_AT_ONCE = 8  # messages of one deleteContext
 
 
@@ -100,7 +99,7 @@ def first_message(conversation: Conversation) -> str:
 
 def _messages(conversation: Conversation) -> list[dict[str, Any]]:
     shown: list[dict[str, Any]] = []
-    for item in coalesced(conversation.spoken()):
+    for item in conversation.coalesced():
         if isinstance(item, Run):
             shown.append({"role": "user", "content": item.line()})
         else:
@@ -180,7 +179,7 @@ def narrowed(conversation: Conversation, offer: Offer, tool: dict[str, Any]) -> 
     elif name == "deleteContext":
         narrow["msg_id"] = {"pattern": listed([f"m{e.message.number}" for e in offer.deletable])}
     elif name == "restoreContext":
-        gone = [e for e in conversation.spoken() if e.forgotten][-MOST_NAMED:]
+        gone = conversation.forgotten(MOST_NAMED)
         narrow["msg_id"] = {"pattern": listed([f"m{e.message.number}" for e in gone])}
     elif name in ("readNote", "updateNote") and offer.keys:
         narrow["key"] = {"enum": list(offer.keys)}
@@ -201,9 +200,8 @@ def listed(names: list[str]) -> str:
 def _readable(conversation: Conversation, offer: Offer) -> list[int]:
     """Chunks of searches and outlines in mind, those read lately, and their neighbours in document order."""
     found = dict.fromkeys(offer.found)
-    for entry in conversation.results("analyzeText"):
-        if not entry.forgotten:
-            found.update(dict.fromkeys(int(one) for one in CHUNK.findall(conversation.text_of(entry))))
+    for entry in conversation.in_mind("analyzeText"):
+        found.update(dict.fromkeys(int(one) for one in CHUNK.findall(conversation.text_of(entry))))
     corpus = conversation.workspace.corpus
     for chunk_id in conversation.recent_chunks():
         try:

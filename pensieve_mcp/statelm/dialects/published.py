@@ -252,7 +252,7 @@ def _narrowed(conversation: Conversation, offer: Offer, tool: dict[str, Any]) ->
     if name == "deleteContext":
         whole = {e.message.number for e in offer.deletable}
         spoken = conversation.spoken()
-        narrow["msg_id"] = {"enum": [n for n, e in enumerate(spoken, 1) if e.message.number in whole][-200:]}
+        narrow["msg_id"] = {"enum": [n for n, e in enumerate(spoken, 1) if e.message.number in whole]}
     elif name == "readChunk":
         total = conversation.workspace.corpus.chunk_count(conversation.chunk_set)
         narrow["chunk_id"] = {"minimum": 0, "maximum": max(0, total - 1)}

@@ -15,6 +15,7 @@ from pensieve_mcp.errors import PensieveError
 from pensieve_mcp.statelm.sentences import STOP, WORD, coverage, names, query_of, sentences, stems, words
 
 if TYPE_CHECKING:
+    from pensieve_mcp.ledger.events import Entry
     from pensieve_mcp.statelm.conversation import Conversation
 
 FETCHED_HITS = 12
@@ -62,50 +63,71 @@ class View:
     failed: bool = False  # the last call was an error; a line without a call is none
 
 
+class Course:
+    """What the results so far come to, one after another. A fold that `Conversation` carries on."""
+
+    def __init__(self, conversation: Conversation) -> None:
+        self._conversation = conversation
+        self._results = 0
+        self.searches = 0
+        self.tried: list[str] = []  # queries since the last note that led to none
+        self.done: set[int] = set()  # chunks read and let go since the last search
+        self.noted = {"searchEngine": False, "readChunk": False}
+        self.live: dict[str, tuple[int, Entry]] = {}  # tool: (id, result)
+        self.failed = False
+
+    def copy(self) -> Course:
+        other = Course(self._conversation)
+        other.__dict__ |= self.__dict__
+        other.tried, other.done = list(self.tried), set(self.done)
+        other.noted, other.live = dict(self.noted), dict(self.live)
+        return other
+
+    def add(self, entry: Entry) -> None:
+        message = entry.message
+        if message.role != "tool":
+            return
+        self._results += 1
+        self.failed = message.is_error and bool(message.tool)
+        if message.is_error:
+            return
+        if message.tool == "searchEngine":
+            self.searches += 1
+            call = self._conversation.by_number(message.invoking or 0)
+            query = "" if call is None else str(self._conversation.call_of(call)[1].get("query", ""))
+            self.tried.append(query)
+            self.done, self.noted["searchEngine"] = set(), False
+        elif message.tool == "readChunk":
+            self.noted["readChunk"] = False
+            if entry.forgotten and self.searches:
+                self.done.update(message.chunk_ids)
+        elif message.tool == "note":
+            self.noted = dict.fromkeys(self.noted, True)
+            self.tried = self.tried[-1:] if "searchEngine" in self.live else []
+        if message.tool in self.noted:
+            self.live.pop(message.tool, None)
+            if not entry.forgotten:
+                self.live[message.tool] = (self._results, entry)
+
+
 def view_of(conversation: Conversation, *, search: bool = True, crowded: bool = False) -> View:
     """The state as the small model sees it."""
-    spoken = conversation.spoken()
-    calls = {e.message.number: e for e in spoken if e.message.role == "assistant"}
-    results = [e for e in spoken if e.message.role == "tool"]
-    live: dict[str, tuple[int, int]] = {}  # tool: (id, place)
-    noted = {"searchEngine": False, "readChunk": False}
-    tried: list[str] = []
-    done: set[int] = set()
-    searches = 0
-    for number, entry in enumerate(results, 1):
-        message = entry.message
-        if message.is_error:
-            continue
-        if message.tool == "searchEngine":
-            searches += 1
-            call = calls.get(message.invoking or 0)
-            tried.append(str(conversation.call_of(call)[1].get("query", "")) if call is not None else "")
-            done, noted["searchEngine"] = set(), False
-        elif message.tool == "readChunk":
-            noted["readChunk"] = False
-            if entry.forgotten:
-                done.update(message.chunk_ids)
-        elif message.tool == "note":
-            noted = dict.fromkeys(noted, True)
-            tried = tried[-1:] if "searchEngine" in live else []
-        if message.tool in noted:
-            live.pop(message.tool, None)
-            if not entry.forgotten:
-                live[message.tool] = (number, number - 1)
+    course = conversation.fold("compact", lambda: Course(conversation))
+    live, noted, tried = course.live, course.noted, course.tried
     notes = tuple(" ".join(note.content.split()) for note in conversation.notes())
     query = tried[-1] if tried else ""
     hits: tuple[Hit, ...] = ()
     if "searchEngine" in live:
-        every = hits_of(conversation.text_of(results[live["searchEngine"][1]]))
+        every = hits_of(conversation.text_of(live["searchEngine"][1]))
         hits = tuple(
             hit for hit in every
-            if hit.chunk_id not in done and (not noted["searchEngine"] or hit.mark == "=")
+            if hit.chunk_id not in course.done and (not noted["searchEngine"] or hit.mark == "=")
         )[: CROWDED_HITS if crowded else None]  # fmt: skip
     text: tuple[str, ...] | None = None
     source: int | None = None
     notable: tuple[str, ...] = ()
     if "readChunk" in live:
-        entry = results[live["readChunk"][1]]
+        entry = live["readChunk"][1]
         text = tuple(sentences(conversation.text_of(entry)))
         source = entry.message.chunk_ids[0] if entry.message.chunk_ids else None
         notable = _notable(conversation.question, query if search else "", text, notes, search)
@@ -121,7 +143,7 @@ def view_of(conversation: Conversation, *, search: bool = True, crowded: bool = 
         search=search,
         notes=notes,
         vain=tuple(vain),
-        searches=searches,
+        searches=course.searches,
         query=query if hits or "searchEngine" in live else "",
         hits=hits,
         source=source,
@@ -130,7 +152,7 @@ def view_of(conversation: Conversation, *, search: bool = True, crowded: bool = 
         noted_from=noted["readChunk"],
         noted_since=noted["searchEngine"],
         in_sight=tuple(sorted(number for number, _ in live.values())),
-        failed=bool(results) and results[-1].message.is_error and bool(results[-1].message.tool),
+        failed=course.failed,
     )
 
 

@@ -118,6 +118,7 @@ def _cost(suite: str, own: list[Record], rows: list[str], lengths: list[int]) ->
         "mean": lambda r: f"{_mean(r, 'mean_tokens'):,.0f}",
         "seconds": lambda r: f"{_mean(r, 'seconds'):.2f}",
         "CPU-seconds": lambda r: f"{_mean(r, 'cpu_seconds'):.2f}",
+        "the model's": lambda r: f"{_mean(r, 'model_cpu_seconds'):.2f}",
         "finished": lambda r: f"{sum(o['ended'] in ('finished', 'not_found') for o in r) / len(r):.2f}",
         "grounded": lambda r: f"{sum(bool(o['grounded']) for o in r) / len(r):.2f}",
     }

@@ -339,6 +339,7 @@ def _of_workflow(outcome: Outcome) -> Record:
         "mean_tokens": outcome.mean_tokens,
         "seconds": outcome.seconds,
         "cpu_seconds": outcome.cpu_seconds,
+        "model_cpu_seconds": outcome.model_cpu_seconds,
         **asdict(outcome.usage),
     }
 

@@ -43,6 +43,7 @@ class Outcome:
     mean_tokens: float = 0.0
     seconds: float = 0.0
     cpu_seconds: float = 0.0
+    model_cpu_seconds: float = 0.0  # of these during replies
     usage: Usage = field(default_factory=Usage)
     cut: bool = False  # text was left out, since it did not fit
 
@@ -57,6 +58,7 @@ class Speaker:
         self.usage = Usage()
         self.cut = False
         self._began = time.monotonic(), time.process_time()
+        self._model_cpu_seconds = 0.0
 
     def room(self, output_tokens: int) -> int:
         """Tokens that a prompt may have."""
@@ -77,7 +79,9 @@ class Speaker:
         text = self.fitted(prompt, self.room(output_tokens))
         self.sizes.append(count_tokens(text))
         message = {"role": "user", "content": text}
+        began = time.process_time()
         reply = self.backend.reply(Prompt((message,), max_output_tokens=output_tokens))
+        self._model_cpu_seconds += time.process_time() - began
         self.usage += reply.usage
         return re.sub(r"<think>.*?(?:</think>|\Z)", "", reply.text, flags=re.S).strip()
 
@@ -90,6 +94,7 @@ class Speaker:
             round(mean, 1),
             round(time.monotonic() - self._began[0], 3),
             round(time.process_time() - self._began[1], 3),
+            round(self._model_cpu_seconds, 3),
             self.usage,
             self.cut,
         )
