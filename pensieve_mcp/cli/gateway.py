@@ -19,6 +19,7 @@ import click
 from pensieve_mcp.cli.output import put, say
 from pensieve_mcp.cli.shell import Shell, command_options, leave
 from pensieve_mcp.errors import WorkspaceError
+from pensieve_mcp.heeding import Heeding
 
 if TYPE_CHECKING:
     from pensieve_mcp.gateway.serving import RunningGateway
@@ -244,42 +245,44 @@ class _Host:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._early: int | None = None
-        self._previous: dict[int, Any] = {}
+        self._starting = threading.Lock()
+        self._heeding: Heeding | None = None
+        self._interrupting: Any = None
 
     def __enter__(self) -> _Host:
-        for name in ("SIGTERM", "SIGHUP"):
-            if (number := getattr(signal, name, None)) is not None:
-                self._previous[number] = signal.signal(number, self._pass_on)
         # A Ctrl-C at the terminal goes to the host as well, which decides what it means; elsewhere it is passed on.
         at_terminal = sys.stdin is not None and sys.stdin.isatty()
-        handler = (lambda *_: None) if at_terminal else self._pass_on
-        self._previous[signal.SIGINT] = signal.signal(signal.SIGINT, handler)
+        if at_terminal:
+            self._interrupting = signal.signal(signal.SIGINT, lambda *_: None)
+        self._heeding = Heeding(("SIGTERM", "SIGHUP") + (() if at_terminal else ("SIGINT",)), self._pass_on)
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
+        if self._heeding is not None:
+            self._heeding.end()
+        if self._interrupting is not None:
+            signal.signal(signal.SIGINT, self._interrupting)
 
-    def _pass_on(self, number: int, _: object) -> None:
-        if self._process is None:
-            self._early = number
-        elif self._process.poll() is None:
-            self._process.send_signal(number)
+    def _pass_on(self, number: int) -> None:
+        with self._starting:
+            if self._process is None:
+                self._early = number
+            elif self._process.poll() is None:
+                self._process.send_signal(number)
 
     def run(self, command: list[str], environment: dict[str, str]) -> int:
         """Its exit code, 128 and more where a signal ended it. Raises WorkspaceError where it cannot be started."""
-        if self._early is not None:
-            return 128 + self._early
-        try:
-            self._process = subprocess.Popen(command, env=environment)
-        except OSError as error:
-            raise WorkspaceError(
-                f"{command[0]} cannot be started: {error.strerror or error}.",
-                hint="Name the host's program with --program PATH.",
-                slug="no_such_host",
-            ) from error
-        if self._early is not None:  # it came while the host was being started
-            self._process.send_signal(self._early)
+        with self._starting:
+            if self._early is not None:
+                return 128 + self._early
+            try:
+                self._process = subprocess.Popen(command, env=environment)
+            except OSError as error:
+                raise WorkspaceError(
+                    f"{command[0]} cannot be started: {error.strerror or error}.",
+                    hint="Name the host's program with --program PATH.",
+                    slug="no_such_host",
+                ) from error
         code = self._process.wait()
         return code if code >= 0 else 128 - code
 

@@ -11,11 +11,12 @@ import contextlib
 import logging
 import os
 import signal
-import socket
 import sys
 import threading
 from collections.abc import Callable
 from typing import NoReturn
+
+from pensieve_mcp.heeding import Heeding
 
 log = logging.getLogger(__name__)
 
@@ -47,28 +48,11 @@ class Lifeline:
         """SIGTERM and, where there is one, SIGHUP and SIGINT end the process in order. Call from the main
         thread. `asleep`: it may sleep for long; a web server wakes by itself, and ends its answers at a signal first.
         """
-        # A handler in Python waits until the main thread is awake, which sleeps on if the signal comes just before it
-        # lies down; the wake-up descriptor is written at once. A thread reads it, since closing takes locks, too.
-        heard, told = socket.socketpair()
-        told.setblocking(False)
-        numbers: set[int] = set()
-        for name in ("SIGTERM", "SIGHUP", "SIGINT"):
-            number = getattr(signal, name, None)
-            if number is None or signal.getsignal(number) is signal.SIG_IGN:
-                continue  # not on this system, or whoever started us (nohup) wants it ignored
-            numbers.add(number)
-            signal.signal(
-                number, lambda number, _: told.send(bytes([number]))
-            )  # where another took the descriptor
-        if asleep:
-            signal.set_wakeup_fd(told.fileno(), warn_on_full_buffer=False)
-
-        def listen() -> None:
-            while (number := heard.recv(1)[0]) not in numbers:
-                pass
-            self.end(0, signal.Signals(number).name)
-
-        threading.Thread(target=listen, name="signals", daemon=True).start()
+        Heeding(
+            ("SIGTERM", "SIGHUP", "SIGINT"),
+            lambda number: self.end(0, signal.Signals(number).name),
+            asleep=asleep,
+        )
 
     def end(self, status: int, why: str) -> NoReturn:
         """Close within a bounded time, flush and leave. Never returns; a second caller waits for the first."""

@@ -159,7 +159,7 @@ def test_without_an_upstream_it_says_what_to_give(environment: dict[str, str]) -
 
 
 HOST = """
-import json, os, signal, sys, urllib.request
+import json, os, signal, sys, time, urllib.request
 place = sys.argv[1:]
 config = next(a for a in place if a.startswith("--mcp-config=")).partition("=")[2]
 entry = json.load(open(config))["mcpServers"]["pensieve"]
@@ -169,7 +169,8 @@ request = urllib.request.Request(url, body, {"content-type": "application/json"}
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(9))
 print(urllib.request.urlopen(request).status, place[-1], "pensieve_mcp.server" in entry["args"], flush=True)
 if place[-1] == "wait":
-    signal.pause()
+    while True:  # each sleep ends soon: a signal may come just before one begins
+        time.sleep(0.05)
 sys.exit(7)
 """
 
@@ -217,3 +218,28 @@ def test_run_passes_arguments_exit_code_and_signals(
     assert code == (9 if ending == "wait" else 7)
     assert b"1 messages forgotten" in errors
     assert b"SECRET" not in upstream.got[0].body
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has other signals")
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP"])
+def test_a_signal_that_does_not_wake_the_main_thread_reaches_the_host_too(name: str) -> None:
+    """As one does that comes just before the main thread lies down: here another thread takes it."""
+    script = f"""
+import os, signal, sys, threading
+from pensieve_mcp.cli.gateway import _Host
+idle = threading.Thread(target=threading.Event().wait, daemon=True)
+idle.start()
+threading.Timer(0.3, signal.pthread_kill, (idle.ident, signal.{name})).start()
+host = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_DFL); time.sleep(60)"
+with _Host() as ours:
+    print(ours.run([sys.executable, "-c", host], dict(os.environ)))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=40,
+        check=True,
+    )
+    assert int(done.stdout) == 128 + getattr(signal, name)

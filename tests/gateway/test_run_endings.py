@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ODD = "Größe 100% 'q' \"z\" {x} 灯台 \U0001f56f"
 
 HOST = """
-import json, os, signal, sys
+import json, os, signal, sys, time
 told = os.environ["TOLD"]
 def end(number, frame):
     os.write(1, b"signal %d\\n" % number)  # print may be in the middle of another
@@ -33,8 +33,8 @@ print("here", flush=True)
 if sys.argv[-1] == "crash":
     os.kill(os.getpid(), signal.SIGKILL)
 if sys.argv[-1] == "wait":
-    while True:
-        signal.pause()
+    while True:  # each sleep ends soon: a signal may come just before one begins
+        time.sleep(0.05)
 sys.exit(int(sys.argv[-1]))
 """
 

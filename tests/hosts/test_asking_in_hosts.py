@@ -107,7 +107,7 @@ def reader() -> Iterator[Reader]:
 def work(
     host: str, folder: Path, reader: Reader, turns: list[list[dict[str, Any]]], *, waits: int, limit: int
 ) -> Run:
-    """A conversation after `pensieve install`: our calls wait 0.8 × `waits` seconds, the host gives up after `limit`."""
+    """A conversation after `pensieve install`: our calls wait 0.8 × `waits` s, the host gives up after `limit`."""
     library = folder / "archive"
     library.mkdir()
     (library / "light.md").write_text(f"# The light of Velsay\n\n{QUOTE}\n", encoding="utf-8")
