@@ -54,7 +54,7 @@ def open_backend(choice: Choice, *, hear: Callable[[str], None] | None = None) -
     if choice.backend == "local":
         from pensieve_mcp.statelm.backends.local import Local
 
-        return Local(choice)
+        return Local(choice, hear=hear)
     if choice.backend == "scripted":
         from pensieve_mcp.statelm.backends.scripted import Scripted
 

@@ -9,26 +9,48 @@ again.
 from __future__ import annotations
 
 import json
+import secrets
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from pensieve_mcp.errors import BackendError
 from pensieve_mcp.statelm.backends import Choice
+from pensieve_mcp.statelm.backends.memory import memory_bytes
 from pensieve_mcp.statelm.backends.toolgrammar import tool_call_grammar
 from pensieve_mcp.statelm.template import printed
 from pensieve_mcp.statelm.turns import Prompt, Reply, Usage
 
 CONTEXT_TOKENS = 4_096
+BATCH_TOKENS = 512  # of a prompt, between which a reply can be broken off
+REPLY_SECONDS = 1_200.0
 MAGIC = b"GGUF"
 
 
 class Local:
     """One model file, loaded once."""
 
-    def __init__(self, choice: Choice) -> None:
+    def __init__(
+        self,
+        choice: Choice,
+        *,
+        hear: Callable[[str], None] | None = None,
+        reply_seconds: float = REPLY_SECONDS,
+        memory: Callable[[], int | None] = memory_bytes,
+    ) -> None:
         path = Path(choice.model).expanduser()
         self.model = path.name
+        self._hear = hear or (lambda text: None)
+        self.reply_seconds = reply_seconds
         _check(path)
+        size, there = path.stat().st_size, memory()
+        if there is not None and size > there:
+            raise BackendError(
+                f"{path.name} takes {size / 2**30:,.1f} GB of memory; this machine lets us have {there / 2**30:,.1f}.",
+                hint="Take a smaller model, or an endpoint: --backend openai --url …",
+                slug="no_memory",
+            )
         try:
             import xllamacpp
         except ImportError as error:
@@ -42,6 +64,10 @@ class Local:
         params.model.path = str(path)
         params.n_ctx = int(options.get("context_tokens", CONTEXT_TOKENS))
         params.n_parallel = 1
+        params.n_batch = BATCH_TOKENS
+        # the runtime listens on the loopback as well: nobody else shall ask it or see what it was asked
+        params.api_keys = [secrets.token_hex(32)]
+        params.endpoint_slots = params.ui = False
         params.warmup = False
         params.verbosity = -1
         threads = int(options.get("threads", "1"))
@@ -60,7 +86,8 @@ class Local:
         except Exception as error:
             raise BackendError(
                 f"The model {path.name} cannot be loaded: {' '.join(str(error).split())[:200]}.",
-                hint="It may be damaged or of a kind that this runtime does not know; install or download it again.",
+                hint="It may be damaged, of a kind that this runtime does not know, or too large for the memory "
+                "that is free; install or download it again.",
                 slug="bad_model",
             ) from error
 
@@ -70,6 +97,8 @@ class Local:
             "temperature": self.temperature,
             "cache_prompt": True,
             "stop": list(prompt.stop) or ["<|im_end|>"],
+            "stream": True,
+            "return_progress": True,  # heard while a long prompt is read, so that it can be broken off there
         }
         if self.seed is not None:
             request["seed"] = self.seed
@@ -85,31 +114,77 @@ class Local:
         else:
             request["prompt"] = prompt.text or printed(prompt.messages, prompt.tools)
         ask = self._server.handle_chat_completions if plain else self._server.handle_completions
+        hearing = _Hearing(self._hear, self.reply_seconds)
         try:
-            answer = ask(request)
+            ask(request, hearing.take)
         except Exception as error:
-            raise BackendError(
-                f"The model failed: {' '.join(str(error).split())[:300]}.",
-                hint="A prompt longer than the model's window is the usual reason; ask for a smaller window.",
-                slug="model_failed",
-            ) from error
-        if isinstance(answer, str | bytes):
-            answer = json.loads(answer)
-        if "error" in answer:
-            raise BackendError(
-                f"The model failed: {str(answer['error'])[:300]}.",
-                hint="A prompt longer than the model's window is the usual reason.",
-                slug="model_failed",
-            )
-        choice = answer["choices"][0] if "choices" in answer else answer
-        text = choice.get("text", choice.get("content", choice.get("message", {}).get("content") or ""))
-        timings = answer.get("timings", {})
-        cached = int(timings.get("cache_n", 0))
-        usage = Usage(int(timings.get("prompt_n", 0)) + cached, cached, int(timings.get("predicted_n", 0)))
-        return Reply(str(text), usage=usage, cut=choice.get("finish_reason") == "length")
+            raise _failed(str(error)) from error
+        return hearing.reply()
 
     def close(self) -> None:
         self._server = None
+
+
+class _Hearing:
+    """Pieces of one reply as the runtime hands them over. It swallows what a listener raises, so that is kept here and
+    raised afterwards; the answer True ends the reply at once."""
+
+    def __init__(self, hear: Callable[[str], None], seconds: float) -> None:
+        self._hear = hear
+        self._seconds = seconds
+        self._ending = time.monotonic() + seconds
+        self._text: list[str] = []
+        self._raised: BaseException | None = None
+        self._error = self._finish = ""
+        self._usage = Usage()
+
+    def take(self, event: Any) -> bool:
+        try:
+            return self._take(json.loads(event) if isinstance(event, str | bytes) else event)
+        except BaseException as raised:
+            self._raised = raised
+            return True
+
+    def _take(self, event: dict[str, Any]) -> bool:
+        if "error" in event:
+            error = event["error"]
+            self._error = str(error.get("message", error) if isinstance(error, dict) else error)
+            return True
+        heard = ""
+        for choice in event.get("choices") or ():
+            said = choice.get("delta") or choice.get("message") or {}
+            heard += choice.get("text") or said.get("content") or ""
+            self._finish = choice.get("finish_reason") or self._finish
+        self._text.append(heard)
+        timings = event.get("timings")
+        if timings:
+            cached = int(timings.get("cache_n", 0))
+            made = int(timings.get("predicted_n", 0))
+            self._usage = Usage(int(timings.get("prompt_n", 0)) + cached, cached, made)
+        if time.monotonic() > self._ending:
+            raise BackendError(
+                f"The model was still replying after {self._seconds:,.0f} seconds.",
+                hint="Take a smaller model, or one that runs faster here.",
+                slug="too_slow_reply",
+            )
+        self._hear(heard)
+        return False
+
+    def reply(self) -> Reply:
+        """The whole of it. Raises what the listener raised, and BackendError for what the runtime says."""
+        if self._raised is not None:
+            raise self._raised
+        if self._error:
+            raise _failed(self._error)
+        return Reply("".join(self._text), usage=self._usage, cut=self._finish == "length")
+
+
+def _failed(why: str) -> BackendError:
+    return BackendError(
+        f"The model failed: {' '.join(why.split())[:300]}.",
+        hint="A prompt longer than the model's window is the usual reason; ask for a smaller window.",
+        slug="model_failed",
+    )
 
 
 def _check(path: Path) -> None:
