@@ -668,8 +668,10 @@ class Workspace:
         left = max(0, told.documents_total - told.documents_done)
         if told.state == "building":
             if told.searchable:
-                rest = f", {left:,} of {told.documents_total:,} files are left" if left else ""
-                return f"Still indexing: {told.searchable:,} documents can be searched{rest}."
+                one = "document" if told.searchable == 1 else "documents"
+                are = "is" if left == 1 else "are"
+                rest = f", {left:,} of {told.documents_total:,} files {are} left" if left else ""
+                return f"Still indexing: {told.searchable:,} {one} can be searched{rest}."
             done = f" ({told.documents_done:,} of {told.documents_total:,} files are read)"
             return (
                 "The documents are being indexed, and the index holds no text yet"

@@ -64,4 +64,4 @@ def consolidate(
         f"{count(done.conversations, 'conversation')}."
     )
     if done.reworded or done.refused:
-        say(f"Of the model's texts {done.reworded:,} were taken, {done.refused:,} did not say the same.")
+        say(f"Of the model's texts, taken: {done.reworded:,}; not saying the same: {done.refused:,}.")

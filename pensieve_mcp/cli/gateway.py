@@ -124,13 +124,13 @@ def run(
     Everything after HOST goes to the host. Its own configuration files stay as they are; its exit code is ours.
     """
     from pensieve_mcp.episode import GATEWAY_VARIABLE, RUN_VARIABLE, forget_run
-    from pensieve_mcp.gateway import hosts
+    from pensieve_mcp.gateway import hosts, unheard
 
     found = program or shutil.which(host)
     if found is None:
         raise WorkspaceError(
             f"There is no program {host} on the PATH.",
-            hint=f"Install {host}, or name its program with --program PATH.",
+            hint=unheard.how_to_get(host),
             slug="no_such_host",
         )
     environment = dict(shell.environment)
@@ -177,6 +177,9 @@ def run(
         finally:
             forget_run(workspace.state, name)
         _tell_summary(running)
+        if running.keeper.totals.is_silent and not started.was_signalled:
+            for line in unheard.next_steps(host, found, arguments, code, environment):
+                say(f"  {line}")
         if running.keeper.totals.requests and sys.stderr.isatty():
             say(f"pensieve: To go on, with everything in its place: pensieve run {host} {hosts.AGAIN[host]}")
     leave(code)
@@ -248,12 +251,13 @@ class _Host:
         self._starting = threading.Lock()
         self._heeding: Heeding | None = None
         self._interrupting: Any = None
+        self.was_signalled = False
 
     def __enter__(self) -> _Host:
         # A Ctrl-C at the terminal goes to the host as well, which decides what it means; elsewhere it is passed on.
         at_terminal = sys.stdin is not None and sys.stdin.isatty()
         if at_terminal:
-            self._interrupting = signal.signal(signal.SIGINT, lambda *_: None)
+            self._interrupting = signal.signal(signal.SIGINT, self._interrupted)
         self._heeding = Heeding(("SIGTERM", "SIGHUP") + (() if at_terminal else ("SIGINT",)), self._pass_on)
         return self
 
@@ -263,7 +267,11 @@ class _Host:
         if self._interrupting is not None:
             signal.signal(signal.SIGINT, self._interrupting)
 
+    def _interrupted(self, *_: object) -> None:
+        self.was_signalled = True
+
     def _pass_on(self, number: int) -> None:
+        self.was_signalled = True
         with self._starting:
             if self._process is None:
                 self._early = number

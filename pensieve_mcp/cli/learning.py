@@ -11,6 +11,7 @@ from pensieve_mcp.cli.model import home_of
 from pensieve_mcp.cli.output import put, say
 from pensieve_mcp.cli.shell import Shell, command_options
 from pensieve_mcp.errors import BackendError, WorkspaceError
+from pensieve_mcp.spellbook.wording import count
 
 if TYPE_CHECKING:
     from pensieve_mcp.statelm.backends import Backend
@@ -110,12 +111,12 @@ def selfplay(
         seed=seed,
         text=text_of(text_folder, "train"),
         paragraphs=paragraphs,
-        told=lambda part, share, made: say(f"part {part}: {share:.2f} right, {made} samples"),
+        told=lambda part, share, made: say(f"part {part}: {share:.2f} right, {count(made, 'sample')}"),
     )
     backend.close()
     whole = playing.mixed(own, list(samples.load(mix)), seed) if mix is not None else own
     samples.save(whole, out)
-    put(f"{len(own):,} samples of its own play, {len(whole) - len(own):,} of the teacher in {out}")
+    put(f"{count(len(own), 'sample')} of its own play, {len(whole) - len(own):,} of the teacher in {out}")
 
 
 @click.command(short_help="Policy gradients on the model's own play.")
@@ -211,7 +212,9 @@ def full(
         workers=workers,
         told=lambda done, total: say(f"{done} of {total} sets of documents"),
     )
-    say(f"{len(made.samples):,} samples of {made.tasks:,} tasks; rejected: {made.rejected or 'none'}")
+    say(
+        f"{count(len(made.samples), 'sample')} of {count(made.tasks, 'task')}; rejected: {made.rejected or 'none'}"
+    )
 
     def progress(line: dict[str, float]) -> None:
         if line["step"] % 10 == 0:
@@ -231,7 +234,7 @@ def full(
             seed=SELF_SEED,
             text=text,
             paragraphs=LIBRARY_PARAGRAPHS,
-            told=lambda part, share, count: say(f"part {part}: {share:.2f} right, {count} samples"),
+            told=lambda part, share, made: say(f"part {part}: {share:.2f} right, {count(made, 'sample')}"),
         )
         backend.close()
         small = pipeline.teach_small(SMALL_LIBRARIES, SMALL_SEED, text)

@@ -12,6 +12,7 @@ from pensieve_mcp.cli.output import bold, put, put_json, put_table, say
 from pensieve_mcp.cli.shell import Shell, command_options, json_option, leave
 from pensieve_mcp.errors import Miscast, NoSuchDocument, NoSuchNote
 from pensieve_mcp.notebook.types import EvidenceState, Status
+from pensieve_mcp.spellbook.wording import count
 
 if TYPE_CHECKING:
     from pensieve_mcp.notebook.types import Note, NoteFilter, Revoked
@@ -73,7 +74,7 @@ def check(shell: Shell, index: bool, strict: bool, as_json: bool) -> None:
         for key, why in told.expired:
             put(f"{key}\tneeds review\t{why}")
         counts = ", ".join(f"{number:,} {state}" for state, number in sorted(told.states.items())) or "none"
-        say(f"{told.notes:,} notes; evidence: {counts}. {told.read:,} documents were read.")
+        say(f"{count(told.notes, 'note')}; evidence: {counts}. {count(told.read, 'document')} read.")
     bad = sum(told.states.get(state, 0) for state in ("changed", "gone", "unsupported", "revoked"))
     if strict and (bad or told.expired):
         leave(1)
@@ -265,9 +266,15 @@ def purge(
             )
             return
         if not yes:
-            others = f", and its quotes from {len(found.notes.review):,} others" if found.notes.review else ""
-            texts = f", and the texts of {len(found.messages):,} messages" if found.messages else ""
-            asked = f"Really remove {len(found.notes.purged):,} notes with all revisions{others}{texts}?"
+            others = (
+                f", and its quotes from {count(len(found.notes.review), 'other')}"
+                if found.notes.review
+                else ""
+            )
+            texts = f", and the texts of {count(len(found.messages), 'message')}" if found.messages else ""
+            asked = (
+                f"Really remove {count(len(found.notes.purged), 'note')} with all revisions{others}{texts}?"
+            )
             click.confirm(asked, abort=True, err=True)
         done = (
             tracing.purge_note(workspace, key, messages=not keep_messages)

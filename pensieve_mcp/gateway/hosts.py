@@ -234,7 +234,8 @@ def _opencode_route(environment: Mapping[str, str], folder: Path, upstream: str 
     if not found:
         raise WorkspaceError(
             "opencode has no provider whose address is known here.",
-            hint="Set ANTHROPIC_API_KEY or OPENAI_API_KEY, give a provider a baseURL, or --upstream URL.",
+            hint="Set ANTHROPIC_API_KEY or OPENAI_API_KEY, or give a provider a baseURL. Logged in to Anthropic by "
+            "opencode auth login: pensieve run --upstream https://api.anthropic.com/v1 opencode.",
             slug="bad_upstream",
         )
     upstreams = tuple(Upstream.of(url, f"/{name}") for name, url in found.items())

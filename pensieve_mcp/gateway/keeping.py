@@ -76,6 +76,7 @@ class Totals:
     requests: int = 0  # that the model's API took
     refused: int = 0  # that it answered with an error
     unreached: int = 0  # that found no API
+    given_up: int = 0  # that the host ended before an answer began
     bytes_in: int = 0
     bytes_out: int = 0
     saved_tokens: int = 0
@@ -88,6 +89,11 @@ class Totals:
     peak: int = 0
     told: int = 0  # answers that said what they cost
     troubles: list[str] = field(default_factory=list)
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether no request came at all."""
+        return not (self.requests or self.refused or self.unreached or self.given_up)
 
 
 class Keeper:
@@ -145,6 +151,11 @@ class Keeper:
                     totals.forgotten.add(one.handle)
                 if one.role == "tool":
                     totals.read.setdefault(one.tool, set()).add(one.handle)
+
+    def given_up(self) -> None:
+        """A request whose answer the host did not wait for, for the summary."""
+        with self._lock:
+            self.totals.given_up += 1
 
     def saw_request(self, report: Report, thread: Thread) -> bool:
         """Whether it shows what the server must know before the model calls it again: handles, or

@@ -210,6 +210,7 @@ class _Passing:
         self._taken = asyncio.Event()  # the whole body was taken from the host
         self._gone = False
         self._begun = False
+        self._counted = False
         self._report: Report | None = None
         self._thread = Thread()
         self._news: asyncio.TimerHandle | None = None
@@ -274,6 +275,8 @@ class _Passing:
         finally:
             if answer is not None:
                 await answer.aclose()
+            elif not self._counted and self._report is not None and not self._is_estimate():
+                self._proxy._keeper.given_up()
 
     # -- there -------------------------------------------------------------------------------------------------
 
@@ -351,6 +354,7 @@ class _Passing:
         return path.rstrip("/").endswith("/count_tokens")
 
     def _count(self, status: int | None) -> None:
+        self._counted = True
         if self._report is not None and not self._is_estimate():
             self._proxy._keeper.count(self._report, status)
 

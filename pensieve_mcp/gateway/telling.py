@@ -36,7 +36,7 @@ def summary(totals: Totals) -> Iterator[str]:
     """What was read, forgotten and saved."""
     yield from _failures(totals)
     if not totals.requests:
-        if not totals.refused and not totals.unreached:
+        if totals.is_silent:
             yield "Nothing passed the gateway."
         return
     read = sum(len(handles) for tool, handles in totals.read.items() if tool == "readChunk")
@@ -44,8 +44,8 @@ def summary(totals: Totals) -> Iterator[str]:
         len(handles) for tool, handles in totals.read.items() if any(h.startswith("h") for h in handles)
     )
     yield (
-        f"{totals.requests:,} requests; {read:,} chunks read, {host:,} results of the host with a handle; "
-        f"{len(totals.forgotten):,} messages forgotten."
+        f"{_count(totals.requests, 'request')}; {_count(read, 'chunk')} read, {_count(host, 'result')} of the host "
+        f"with a handle; {_count(len(totals.forgotten), 'message')} forgotten."
     )
     sent = totals.prompt if totals.told else totals.bytes_out // 4
     share = (
@@ -64,6 +64,8 @@ def summary(totals: Totals) -> Iterator[str]:
 
 
 def _failures(totals: Totals) -> Iterator[str]:
+    if totals.given_up:
+        yield f"Requests that ended before the model's API answered: {totals.given_up:,}."
     if totals.unreached:
         yield (
             f"Requests that did not reach the model's API: {totals.unreached:,}. Is the network there, and the address "
@@ -74,3 +76,7 @@ def _failures(totals: Totals) -> Iterator[str]:
             f"Requests that the model's API answered with an error, which the host shows: {totals.refused:,}. Is it "
             "logged in, is its limit reached?"
         )
+
+
+def _count(number: int, one: str) -> str:
+    return f"{number:,} {one if number == 1 else one + 's'}"

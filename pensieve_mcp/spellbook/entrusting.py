@@ -22,7 +22,7 @@ from pydantic import Field
 from pensieve_mcp.errors import Miscast, PensieveError
 from pensieve_mcp.settings import data_folder
 from pensieve_mcp.spellbook.registry import Args, Outcome, Result, spell
-from pensieve_mcp.spellbook.wording import listing, one_line
+from pensieve_mcp.spellbook.wording import count, listing, one_line
 
 if TYPE_CHECKING:
     from pensieve_mcp.episode import Episode
@@ -301,6 +301,6 @@ def _answered(job: Job, data: Mapping[str, Any]) -> Outcome:
     return Outcome(
         result,
         listing(lines),
-        facts=("answer" if found else "no answer", f"{result.rounds} rounds"),
+        facts=("answer" if found else "no answer", count(result.rounds, "round")),
         label=f"answer to “{one_line(job.question, 60)}”",
     )

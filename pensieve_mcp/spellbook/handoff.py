@@ -17,7 +17,7 @@ from pensieve_mcp.ledger.stubs import handle_of
 from pensieve_mcp.notebook.standing import STRENGTH, in_words, strength
 from pensieve_mcp.notebook.types import HOLDING, Note, NoteLine
 from pensieve_mcp.redaction import redact
-from pensieve_mcp.spellbook.wording import bytes_of, one_line
+from pensieve_mcp.spellbook.wording import bytes_of, count, one_line
 
 if TYPE_CHECKING:
     from pensieve_mcp.episode import Episode
@@ -217,8 +217,8 @@ def as_text(record: Handoff, *, max_bytes: int = MAX_BYTES) -> str:
     parts.append(("Pinned messages (restoreContext shows one):", list(record.pinned)))
     parts.append(("Answers given:", [one_line(answer, 300) for answer in record.answers[-3:]]))
     foot = (
-        f"{record.notes:,} notes in all: readNote lists and reads them; searchEngine scope history finds earlier "
-        "messages, restoreContext brings one back."
+        f"{count(record.notes, 'note')} in all: readNote lists and reads them; searchEngine scope history finds "
+        "earlier messages, restoreContext brings one back."
     )
     lines = [redact(line) for line in head]
     room = max_bytes - bytes_of("\n".join(lines)) - bytes_of(foot) - 2

@@ -377,7 +377,7 @@ def build_index(episode: Episode, args: BuildArgs) -> Outcome:
     if state == "ready" and not total:
         lines.append(workspace.why_empty())
     if progress.skipped:
-        lines.append(f"{progress.skipped:,} files were skipped; analyzeText tells why.")
+        lines.append(f"{count(progress.skipped, 'file')} skipped; analyzeText tells why.")
     if partial := workspace.corpus.partial_count():
         lines.append(f"{read_in_part(partial)}; analyzeText marks them.")
     return Outcome(

@@ -85,7 +85,7 @@ def test_it_tells_where_it_listens_and_at_the_end_what_was_saved(
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+", command.url) and answer.status == 200
     assert code == 0
     assert "1 deleted" in errors and "eager: at once" in errors
-    assert "1 requests; 1 chunks read, 0 results of the host with a handle; 1 messages forgotten." in errors
+    assert "1 request; 1 chunk read, 0 results of the host with a handle; 1 message forgotten." in errors
     assert "By the provider's count" in errors
 
 
@@ -216,7 +216,7 @@ def test_run_passes_arguments_exit_code_and_signals(
 
     assert said == f"200 {ending} True\n".encode()
     assert code == (9 if ending == "wait" else 7)
-    assert b"1 messages forgotten" in errors
+    assert b"1 message forgotten" in errors
     assert b"SECRET" not in upstream.got[0].body
 
 

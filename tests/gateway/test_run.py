@@ -86,7 +86,7 @@ def test_the_whole_cycle_with_resume_and_restart(host: str, played: Stage) -> No
     asked = len(sent)
     assert results[0]["text"].endswith("brings it back]") and results[1]["text"].startswith("[pensieve: h")
     assert "whole conversation is seen by the gateway" in results[4]["text"]
-    assert "2 messages forgotten" in told and "1 chunks read, 1 results of the host" in told
+    assert "2 messages forgotten" in told and "1 chunk read, 1 result of the host" in told
 
     played.run(*AGAIN[host])
     later = played.sent()[asked:]

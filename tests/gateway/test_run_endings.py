@@ -21,6 +21,9 @@ ODD = "Größe 100% 'q' \"z\" {x} 灯台 \U0001f56f"
 
 HOST = """
 import json, os, signal, sys, time
+if sys.argv[-1] == "--version":
+    print("0.9.3 (a fake)")
+    sys.exit()
 told = os.environ["TOLD"]
 def end(number, frame):
     os.write(1, b"signal %d\\n" % number)  # print may be in the middle of another
@@ -136,6 +139,8 @@ def test_arguments_exit_code_and_an_untouched_home(host: str, bench: Bench) -> N
 
     assert (process.returncode, out) == (7, "here\n"), errors
     assert "pensieve: Nothing passed the gateway." in errors and "Traceback" not in errors
+    assert f"{host} ended with 7 before it asked its model anything. Not logged in? Then " in errors
+    assert f"This is {host} 0.9.3, older than the one that this was tried with" in errors
     told = bench.told()
     assert told["env"]["PENSIEVE_GATEWAY"].startswith("http://127.0.0.1:")
     assert told["argv"][-2:] == ["a b", "7"]
@@ -155,6 +160,7 @@ def test_a_signal_is_passed_on_and_the_hosts_answer_to_it_is_ours(name: str, ben
 
     assert (process.returncode, out) == (40 + number, f"signal {int(number)}\n"), errors
     assert "Nothing passed the gateway" in errors and not bench.left_behind()
+    assert "logged in" not in errors, "somebody ended it"
 
 
 def test_a_host_that_crashes_is_told_by_the_exit_code(bench: Bench) -> None:
@@ -169,8 +175,9 @@ def test_two_at_once_have_each_their_own(bench: Bench) -> None:
     first = bench.start("opencode", "wait", 1)
     assert first.stdout is not None and first.stdout.readline() == "here\n"
     second = bench.start("opencode", "0", 2)
-    second.communicate(timeout=120)
+    _, errors = second.communicate(timeout=120)
     assert second.returncode == 0 and first.poll() is None
+    assert "If opencode did talk to a model" in errors and "logged in" not in errors
     first.send_signal(signal.SIGTERM)
     first.communicate(timeout=120)
 
@@ -187,13 +194,20 @@ def test_two_at_once_have_each_their_own(bench: Bench) -> None:
 
 def test_a_host_that_is_not_there_or_no_program_is_said(bench: Bench) -> None:
     missing = bench.pensieve("run", "codex", "exec")
-    assert missing.returncode == 1 and "--program" in missing.stderr
+    assert missing.returncode == 1 and "npm install -g @openai/codex" in missing.stderr
+    assert "--program" in missing.stderr
     named = bench.pensieve("run", "--program", str(bench.folder / "nothing"), "codex")
     assert named.returncode == 1 and "nothing cannot be started: No such file" in named.stderr
     document = bench.library / "light.md"
     plain = bench.pensieve("run", "--program", str(document), "codex")
     assert plain.returncode == 1 and "cannot be started: Permission denied" in plain.stderr
     assert not bench.left_behind()
+
+
+def test_a_question_about_the_host_itself_is_no_failure(bench: Bench) -> None:
+    done = bench.pensieve("run", "--program", str(bench.host("claude")), "claude", "--version")
+    assert (done.returncode, done.stdout) == (0, "0.9.3 (a fake)\n")
+    assert done.stderr == "pensieve: Nothing passed the gateway.\n"
 
 
 def test_a_port_in_use_is_said(bench: Bench) -> None:
