@@ -181,6 +181,9 @@ def grpo(
 @click.option(
     "--self-tasks", type=click.IntRange(0), default=180, show_default=True, help="Played by the model itself."
 )
+@click.option("--start-from", type=EXISTING, help="An adapter to begin with instead of none.")
+@click.option("--rate", type=float, default=1e-3, show_default=True, help="Highest, of the first stage.")
+@click.option("--checkpoint", type=click.IntRange(1), default=200, show_default=True, help="Steps between.")
 @click.option("--seed", type=int, default=7, show_default=True)
 @click.option(
     "--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes that make data."
@@ -190,15 +193,16 @@ def grpo(
 @TEXT
 @command_options
 def full(
-    shell: Shell, tasks: int, steps: int, until: int, self_tasks: int, seed: int, workers: int, out: Path,
-    base: Path | None, text_folder: Path | None,
+    shell: Shell, tasks: int, steps: int, until: int, self_tasks: int, start_from: Path | None, rate: float,
+    checkpoint: int, seed: int, workers: int, out: Path, base: Path | None, text_folder: Path | None,
 ) -> None:  # fmt: skip
     """All that made the shipped adapter, from data to the merged file. Run again to go on where it stopped.
 
-    Defaults are those of the model card. `train eval --model OUT/merged.gguf` measures it. Needs [train] and [local].
+    The model card has the line that made ours. `train eval --model OUT/merged.gguf` measures it. Needs [train] and
+    [local].
     """
     from pensieve_mcp.statelm.gguf import merge
-    from pensieve_mcp.statelm.training import pipeline
+    from pensieve_mcp.statelm.training import pipeline, samples
     from pensieve_mcp.statelm.training import selfplay as playing
 
     learning = needing_torch("sft")
@@ -212,8 +216,12 @@ def full(
         workers=workers,
         told=lambda done, total: say(f"{done} of {total} sets of documents"),
     )
+    small = pipeline.teach_small(SMALL_LIBRARIES, SMALL_SEED, text)
+    taught = [*made.samples, *small]
+    samples.save(taught, out / "samples.jsonl")
     say(
-        f"{count(len(made.samples), 'sample')} of {count(made.tasks, 'task')}; rejected: {made.rejected or 'none'}"
+        f"{count(len(made.samples), 'sample')} of {count(made.tasks, 'task')}, {len(small):,} of short texts; "
+        f"rejected: {made.rejected or 'none'}"
     )
 
     def progress(line: dict[str, float]) -> None:
@@ -221,8 +229,10 @@ def full(
             say(f"step {line['step']:.0f}: loss {line['loss']:.4f}, {line['cpu_seconds']:.0f} CPU-s")
 
     first = out / "first"
-    recipe = learning.Recipe(seed=seed, steps=steps)
-    last = learning.train(source, made.samples, first, recipe, until=until, progress=progress)
+    recipe = learning.Recipe(seed=seed, steps=steps, learning_rate=rate, checkpoint_steps=checkpoint)
+    last = learning.train(
+        source, taught, first, recipe, start_from=start_from, until=until, progress=progress
+    )
     if self_tasks:
         player = first / f"adapter-{min(until, SELF_STEP):05d}.gguf"
         merge(source, out / "player.gguf", player if player.exists() else last)
@@ -237,7 +247,6 @@ def full(
             told=lambda part, share, made: say(f"part {part}: {share:.2f} right, {count(made, 'sample')}"),
         )
         backend.close()
-        small = pipeline.teach_small(SMALL_LIBRARIES, SMALL_SEED, text)
         whole = playing.mixed([*own, *small], made.samples, SELF_SEED, share=SELF_SHARE)
         again = learning.Recipe(
             seed=SELF_SEED,

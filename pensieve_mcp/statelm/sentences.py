@@ -24,6 +24,7 @@ STOP = frozenset(
         "was",
         "were",
         "are",
+        "am",
         "be",
         "been",
         "did",
@@ -76,6 +77,12 @@ STOP = frozenset(
 )
 
 ORDERS = frozenset(("list", "name", "tell", "give", "find", "say", "show", "please"))
+OF_ONESELF = re.compile(r"\b(?:I|[Mm](?:y|e|ine|yself)|[Ww]e|[Oo]ur)\b")
+LATEST = re.compile(
+    r"\b(?:latest|newest|current(?:ly)?|now|nowadays|today|these days|most recent(?:ly)?|up to date|"
+    r"at (?:the moment|present)|(?:last|final)(?! (?:year|month|week|night|name|time|names)\b))\b",
+    re.I,
+)
 
 
 def sentences(text: str) -> list[str]:
@@ -95,6 +102,21 @@ def sentences(text: str) -> list[str]:
 
 def words(text: str) -> list[str]:
     return [word.lower() for word in WORD.findall(text)]
+
+
+def asks_latest(question: str) -> bool:
+    """Whether of several values only the last one counts: "the latest", "currently", "now"; "last year" is a time."""
+    return LATEST.search(question) is not None
+
+
+def of_oneself(text: str) -> bool:
+    """Whether somebody speaks of themselves in it: a question about "my" is answered where one says "I"."""
+    return OF_ONESELF.search(text) is not None
+
+
+def without_latest(question: str) -> str:
+    """The question without the words that ask for the latest: no statement need hold them."""
+    return LATEST.sub(" ", question)
 
 
 def content_words(text: str) -> list[str]:

@@ -12,6 +12,7 @@ from pensieve_mcp.statelm.dialects.compact import Compact
 from pensieve_mcp.statelm.dialects.moves import grammar_of, literal, moves_of
 from pensieve_mcp.statelm.dialects.view import View
 from pensieve_mcp.statelm.loop import Loop
+from pensieve_mcp.statelm.sentences import asks_latest
 from pensieve_mcp.statelm.turns import Call, Prompt, Reply
 
 QUESTION = "Who founded the Arvale Museum?"
@@ -181,6 +182,28 @@ def test_a_note_is_a_sentence_just_read_and_an_answer_words_of_a_note(loop: Loop
     assert not rules.accepts("search Bela Crane born")
 
 
+@pytest.mark.parametrize(
+    ("question", "note", "answer", "asked_about"),
+    [
+        ("Who taught Ada Quill?", "Ada Quill studied under Ada Pelham.", "Ada Pelham", "Ada Quill"),
+        (
+            "What comes after Project Oler?",
+            "Project Oler is followed by Project Zan.",
+            "Project Zan",
+            "Project Oler",
+        ),
+    ],
+)
+def test_an_answer_may_share_its_first_word_with_a_name_of_the_question(
+    question: str, note: str, answer: str, asked_about: str
+) -> None:
+    view = View(question=question, notes=(note,), searches=1)
+    written = Grammar(grammar_of(view, moves_of(view)))
+
+    assert written.accepts(f"finish {answer}")
+    assert not written.accepts(f"finish {asked_about}")
+
+
 def test_answers_of_several_notes_keep_their_order(loop: Loop) -> None:
     view = View("Where did she speak?", notes=("She spoke in Pelham.", "Then she spoke in Arvale."))
     rules = Grammar(grammar_of(view, moves_of(replace(view, searches=1))))
@@ -245,6 +268,91 @@ def test_dated_lines_are_shown_latest_first(folder, open_workspace) -> None:
     text = loop.prompt().text
 
     assert 0 < text.index("Brena") < text.index("Grila") < text.index("Oler")
+
+
+LOG = [("Kelmar", 11), ("Oler", 7), ("Kelmar", 12), ("Grila", 5), ("Kelmar", 13), ("Oler", 9)]
+
+
+def logged(folder, repeats: int) -> str:
+    """A log in which three mills are told of again and again; answers the last line about Kelmar."""
+    lines = [
+        f"Round {number}, the wheel of the mill at {name} turned {value + number} times."
+        for number, (name, value) in enumerate(LOG * repeats, 1)
+    ]
+    (folder / "log.txt").write_text("\n\n".join(lines), encoding="utf-8")
+    return next(line for line in reversed(lines) if "Kelmar" in line)
+
+
+@pytest.mark.parametrize("repeats", [2, 60])
+def test_undated_lines_stand_by_their_place_where_the_latest_is_asked_for(
+    folder, open_workspace, repeats
+) -> None:
+    last = logged(folder, repeats)
+    loop = Loop.over(open_workspace(), "What is the latest number of turns of the mill at Kelmar?", Compact())
+    write(loop, loop.prompt().forced)
+    shown = loop.prompt().text.split("\n")
+    head = next(place for place, line in enumerate(shown) if line.startswith("Found for"))
+    rounds = [int(line.split(",")[0].split()[1]) for line in shown[head + 1 :] if "Kelmar turned" in line]
+
+    assert shown[head].endswith(", latest first:")
+    assert shown[head + 1] == f"{last} =1"
+    assert rounds == sorted(rounds, reverse=True)
+    write(loop, "read 1")
+    assert f"{last} =" in loop.prompt().text
+    write(loop, f"note {number_of(loop, last.removesuffix('times.'))}")
+    assert loop.conversation.notes()[0].content == last
+
+
+def test_without_a_word_for_the_latest_the_best_hit_stays_first(folder, open_workspace) -> None:
+    logged(folder, 2)
+    (folder / "rule.txt").write_text(
+        "The mill at Kelmar may turn 900 times in a day, no more.", encoding="utf-8"
+    )
+    question = "How many times may the mill at Kelmar turn in a day?"
+    loop = Loop.over(open_workspace(), question, Compact())
+    write(loop, loop.prompt().forced)
+    text = loop.prompt().text
+
+    assert "latest first" not in text
+    assert "The mill at Kelmar may turn 900 times in a day, no more. =1" in text
+
+
+def test_a_question_about_oneself_is_shown_what_somebody_says_of_themselves(folder, open_workspace) -> None:
+    filler = "The walls of the plain are old, and every house has a door in it. " * 6
+    said = ["user: I live in Trea these days.", "user: My doctor is called Pia Zan."]
+    (folder / "chat.txt").write_text("\n\n".join(f"{filler}\n\n{one}" for one in said), encoding="utf-8")
+    loop = Loop.over(open_workspace(), "In what town is my home?", Compact(), under=("docs/chat.txt",))
+    write(loop, loop.prompt().forced)
+
+    assert re.search(r"I live in Trea these days\. [=~]\d", loop.prompt().text)
+
+
+def test_the_same_told_of_another_is_not_offered_as_a_note(folder, open_workspace) -> None:
+    last = logged(folder, 2)
+    loop = Loop.over(
+        open_workspace(), "What is the current number of turns of the mill at Kelmar?", Compact()
+    )
+    write(loop, loop.prompt().forced)
+    write(loop, f"read {number_of(loop, last.removesuffix('times.'))}")
+    offered = re.findall(r"at (\w+) turned \d+ times\. =\d", loop.prompt().text.split("read 1")[-1])
+
+    assert offered and set(offered) == {"Kelmar"}
+
+
+@pytest.mark.parametrize(
+    ("question", "asks"),
+    [
+        ("What is the latest price of salt?", True),
+        ("Who is the current mayor of Oler?", True),
+        ("Where do I live now?", True),
+        ("What was the last score of Oler?", True),
+        ("How many guests came last year?", False),
+        ("Who founded the Arvale Museum?", False),
+        ("Who knows the way?", False),
+    ],
+)
+def test_a_question_for_the_latest_is_known_by_its_words(question: str, asks: bool) -> None:
+    assert asks_latest(question) is asks
 
 
 def test_without_search_only_chunks_with_something_of_the_question_are_shown_to_the_model(workspace) -> None:

@@ -66,7 +66,7 @@ def text() -> list[str]:
 @pytest.fixture(scope="module")
 def library(tmp_path_factory, text) -> Iterator[tuple[Workspace, list[Task]]]:
     thrown = dice(SEED, "train")
-    tasks = [make(kind, thrown, "train") for kind in ("single", "single", "hop", "list", "none", "chat")]
+    tasks = [make(kind, thrown, "train") for kind in (*["single"] * 7, "hop", "list", "none", "chat")]
     workspace, placed = prepare(tasks, tmp_path_factory.mktemp("self"), SEED, paragraphs=60, text=text)
     yield workspace, placed
     workspace.close()

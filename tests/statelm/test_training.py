@@ -6,6 +6,7 @@ import json
 import random
 import re
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,10 @@ import tiny
 
 from pensieve_mcp.statelm import extractive
 from pensieve_mcp.statelm.dialects.ours import Ours
+from pensieve_mcp.statelm.sentences import asks_latest, stems
+from pensieve_mcp.statelm.training.chains import KEPT_WAY, chain, log
 from pensieve_mcp.statelm.training.evaluate import KINDS, evaluate, interval, prepare, score, suite
+from pensieve_mcp.statelm.training.phrasings import MORE, OWN, more, questions, statements
 from pensieve_mcp.statelm.training.relations import HABITS, LISTS, RELATIONS, hops
 from pensieve_mcp.statelm.training.samples import Sample, balanced, cut, encoded, load, save
 from pensieve_mcp.statelm.training.tasks import KINDS as ALL_KINDS
@@ -41,9 +45,9 @@ def text() -> list[str]:
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory, text) -> tuple[Workspace, list[Task]]:
-    """Two tasks of every kind in one set of documents, indexed."""
+    """Three tasks of every kind in one set of documents, indexed."""
     thrown = dice(SEED, "train")
-    tasks = [make(kind, thrown, "train") for kind in ALL_KINDS for _ in range(2)]
+    tasks = [make(kind, thrown, "train") for kind in ALL_KINDS for _ in range(3)]
     workspace, placed = prepare(
         tasks, tmp_path_factory.mktemp("library"), SEED, paragraphs=80, split="train", text=text
     )
@@ -85,8 +89,9 @@ def test_every_wanted_answer_stands_in_its_facts_and_in_the_documents(
         golds = [gold for hop in task.hops for gold in hop.golds]
         assert set(golds) <= set(task.facts)
         assert all(gold in everything for gold in golds)
-        if kind == "none":
-            assert not task.hops[-1].golds and task.gold == ("not found",)
+        assert kind != "none" or task.gold == ("not found",)
+        if task.gold == ("not found",):
+            assert kind in ("none", "chain") and not task.hops[-1].golds
         else:
             told = " ".join(golds).lower()
             assert all(wanted.lower() in told for wanted in task.gold)
@@ -117,6 +122,56 @@ def test_evaluation_has_relations_phrasings_names_hops_and_text_of_its_own() -> 
     assert not [t.gold[0] for t in tested if len(t.gold[0]) > 6 and t.gold[0].istitle() and t.gold[0] in told]
     train, test = set(text_of_python("train")), set(text_of_python("test"))
     assert len(train) > 1_000 and len(test) > 200 and not train & test
+
+
+def test_further_phrasings_are_trainings_alone_and_are_not_the_held_out_ones_in_other_order() -> None:
+    def said(template: str) -> frozenset[str]:
+        return frozenset(stems(template.replace("{s}", "").replace("{v}", "")))
+
+    for one in (*RELATIONS, *HABITS):
+        told, asked = more(one)
+        assert bool(told) is not one.held_out
+        assert not set(told) & set(statements(one, "test")) and not set(asked) & set(questions(one, "test"))
+        assert statements(one, "test") == (one.told if one.held_out else one.told[-1:])
+        if told:
+            assert said(one.asked[-1]) not in {said(t) for t in asked}
+            assert said(one.told[-1]) not in {said(t) for t in told}
+    assert not OWN & {one.name for one in (*RELATIONS, *LISTS, *HABITS)}
+    tested = [make(kind, dice(n, "test"), "test") for kind in KINDS for n in range(40)]
+    everything = " ".join(fact for task in tested for fact in (*task.facts, task.question))
+    new = [
+        part
+        for told, _ in MORE.values()
+        for t in told
+        for part in re.split(r"\{[sv]\}", t)
+        if len(part.split()) > 4
+    ]
+    assert len(new) > 20 and not [part for part in new if part in everything]
+
+
+def test_chains_lead_forwards_and_backwards_and_never_the_way_that_is_kept() -> None:
+    ways = [chain(dice(n, "train")) for n in range(1_500)]
+    kept = {(one.name, two.name) for one, two in hops("test")}
+
+    assert {len(way.legs) for way in ways} == {2, 3, 4}
+    for way in ways:
+        steps = [(leg.relation.name, leg.backwards) for leg in way.legs]
+        assert all(one.to == two.at for one, two in pairwise(way.legs))
+        assert way.legs[0].at in way.question
+        assert not any(leg.to in way.question for leg in way.legs)
+        assert KEPT_WAY not in {tuple(steps[at : at + 3]) for at in range(len(steps))}
+        assert not {(one, two) for (one, a), (two, b) in pairwise(steps) if not a and not b} & kept
+    assert sum(leg.backwards for way in ways for leg in way.legs) > 1_000
+
+
+def test_of_a_log_the_last_line_of_the_key_counts() -> None:
+    for n in range(200):
+        made = log(dice(n, "train"))
+        mine = [line for line in made.lines if made.key in line]
+
+        assert len(mine) > 1 and made.last == mine[-1] and made.value in made.last
+        assert asks_latest(made.question) and made.key in made.question
+        assert "gauge" not in made.question
 
 
 def test_text_may_come_from_a_folder_split_by_file(tmp_path: Path) -> None:
@@ -158,12 +213,15 @@ def test_every_action_of_the_teacher_could_have_been_sampled(library) -> None:
     for number, task in enumerate(tasks):
         teacher = Teacher(workspace, task, random.Random(number))
         take = teacher.loop.take
+        steps = 0
 
         def looking(reply, offered=None, teacher=teacher, take=take):  # type: ignore[no-untyped-def]
-            nonlocal checked
+            nonlocal checked, steps
             prompt = teacher.loop.prompt()
             assert Grammar(prompt.grammar).accepts(reply.text), (reply.text, prompt.text)
-            if teacher.steps and teacher.steps[-1].action == reply.text and not prompt.forced:
+            written, steps = len(teacher.steps) > steps, len(teacher.steps)
+            if written:  # a slip and a forced move are in no sample
+                assert teacher.steps[-1].action == reply.text
                 assert prompt.text == teacher.steps[-1].state + "<|im_start|>assistant\n"
             checked += 1
             take(reply, offered)

@@ -26,12 +26,13 @@ from pensieve_mcp.corpus.types import ChunkSet
 from pensieve_mcp.errors import Miscast
 from pensieve_mcp.statelm.conversation import Conversation
 from pensieve_mcp.statelm.dialects import Answered
+from pensieve_mcp.statelm.dialects.hits import hit_lines
 from pensieve_mcp.statelm.dialects.moves import Moves, grammar_of, moves_of
 from pensieve_mcp.statelm.dialects.view import (
     FETCHED_HITS,
+    LATEST_FIRST,
     MAX_READ_CHARS,
     View,
-    hit_lines,
     hits_of,
     view_of,
 )
@@ -159,7 +160,8 @@ def state_text(view: View) -> str:
     head = [f"Question: {view.question}", *(f"Note: {note}" for note in view.notes)]
     head += [f"Nothing for {query}" for query in view.vain]
     if view.hits:
-        head.append(f"Found for {view.query}:")
+        order = f", {LATEST_FIRST}" if view.latest_first else ""
+        head.append(f"Found for {view.query}{order}:")
         head += [f"{hit.sentence} {hit.mark}{number}" for number, hit in enumerate(view.hits, 1)]
     out = [f"{START}user\n{harmless(chr(10).join(head))}{END}\n"]
     if view.text is not None:

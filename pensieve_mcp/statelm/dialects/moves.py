@@ -93,8 +93,8 @@ def grammar_of(view: View, moves: Moves) -> str:
 
 def _answers(view: View, not_found: bool) -> dict[str, str]:
     """A run of words of a note, or runs of several notes in their order, parted by commas. One rule a word: from
-    there the run goes on or ends. None begins with a name of the question or a small word but an article, or ends with
-    a small word."""
+    there the run goes on or ends. None begins with a name of the question (another one with the same first word may) or
+    a small word but an article, or ends with a small word."""
     rules: dict[str, str] = {}
     asked = names(view.question)
     spans: list[str] = []
@@ -110,7 +110,8 @@ def _answers(view: View, not_found: bool) -> dict[str, str]:
                     body.append(f'{literal(word)} " " w{which}x{place + 1}r{left - 1}')
                 # a small word at the very end leads nowhere else
                 rules[f"w{which}x{place}r{left}"] = " | ".join(body or [literal(bare)])
-            begins = not (small or bare.lower() in asked or word.startswith("[") or word.endswith(":"))
+            named = bare.lower() in asked and not _goes_on(shown, place, asked)
+            begins = not (small or named or word.startswith("[") or word.endswith(":"))
             if bare.lower() in ARTICLES or begins:
                 starts.append(f"w{which}x{place}r{MAX_ANSWER_WORDS}")
         if starts:
@@ -125,6 +126,14 @@ def _answers(view: View, not_found: bool) -> dict[str, str]:
         tails.append(literal(NOT_FOUND))
     rules["ans"] = " | ".join(tails)
     return _reached(rules, ["ans"])
+
+
+def _goes_on(shown: list[str], place: int, asked: set[str]) -> bool:
+    """Whether a name goes on here otherwise than in the question: Ada Quill, where it asks about Ada Pelham."""
+    if place + 1 >= len(shown) or not shown[place][-1].isalnum():
+        return False
+    after = shown[place + 1].strip('.,;:!?"“”()[]')
+    return bool(after) and (after[0].isupper() or after[0].isdigit()) and after.lower() not in asked
 
 
 def _reached(rules: dict[str, str], starts: list[str]) -> dict[str, str]:

@@ -11,8 +11,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pensieve_mcp.errors import PensieveError
-from pensieve_mcp.statelm.sentences import STOP, WORD, coverage, names, query_of, sentences, stems, words
+from pensieve_mcp.statelm.sentences import (
+    STOP,
+    WORD,
+    asks_latest,
+    coverage,
+    names,
+    of_oneself,
+    query_of,
+    sentences,
+    stems,
+    without_latest,
+    words,
+)
 
 if TYPE_CHECKING:
     from pensieve_mcp.ledger.events import Entry
@@ -29,6 +40,8 @@ LEAST_SHARE = 0.3  # of what the best of them holds
 SCAN_COVERAGE = (
     0.34  # of the question's weight, which a sentence holds that is offered while reading in order
 )
+OWN_WORDS = 0.15  # of coverage, that a sentence about oneself is worth to a question about oneself
+LATEST_FIRST = "latest first"
 HIT = re.compile(r"^(\d+)([=~]) (.*)$", re.M)
 DATED = re.compile(r"^\W*(\d{4}-\d\d-\d\d)")
 
@@ -53,6 +66,7 @@ class View:
     vain: tuple[str, ...] = ()  # queries since the last note that led to none
     searches: int = 0
     query: str = ""
+    latest_first: bool = False  # undated hits that say the same stand by their place in the documents
     hits: tuple[Hit, ...] = ()
     source: int | None = None  # chunk of the text
     text: tuple[str, ...] | None = None
@@ -117,8 +131,11 @@ def view_of(conversation: Conversation, *, search: bool = True, crowded: bool = 
     notes = tuple(" ".join(note.content.split()) for note in conversation.notes())
     query = tried[-1] if tried else ""
     hits: tuple[Hit, ...] = ()
+    latest_first = False
     if "searchEngine" in live:
-        every = hits_of(conversation.text_of(live["searchEngine"][1]))
+        worded = conversation.text_of(live["searchEngine"][1])
+        latest_first = worded.startswith(LATEST_FIRST)
+        every = hits_of(worded)
         hits = tuple(
             hit for hit in every
             if hit.chunk_id not in course.done and (not noted["searchEngine"] or hit.mark == "=")
@@ -134,7 +151,7 @@ def view_of(conversation: Conversation, *, search: bool = True, crowded: bool = 
         if not search and notable:  # shown as if a search had led here: that is what the model knows best
             query = query_of(conversation.question)
             best = max(notable, key=lambda one: coverage(conversation.question, one))
-            hits = (Hit(source or 0, "=", _short(best, query)),)
+            hits = (Hit(source or 0, "=", short(best, query)),)
     vain = tried[:-1] if "searchEngine" in live else tried
     if noted["searchEngine"] and tried:
         vain = []
@@ -145,6 +162,7 @@ def view_of(conversation: Conversation, *, search: bool = True, crowded: bool = 
         vain=tuple(vain),
         searches=course.searches,
         query=query if hits or "searchEngine" in live else "",
+        latest_first=latest_first,
         hits=hits,
         source=source,
         text=text,
@@ -160,83 +178,48 @@ def hits_of(text: str) -> list[Hit]:
     return [Hit(int(number), mark, sentence) for number, mark, sentence in HIT.findall(text)]
 
 
-def hit_lines(
-    conversation: Conversation, query: str, found: Sequence[tuple[int, Sequence[str]]]
-) -> list[str]:
-    """A search's result as the ledger keeps it: chunk, mark and best sentence, in the order they are shown."""
-    noted = [" ".join(note.content.split()) for note in conversation.notes()]
-    ranked: list[tuple[bool, float, str, int, str]] = []
-    for chunk_id, listed in _listed(conversation, found).items():
-        best = max(
-            ((*_fit(conversation.question, query, listed, place, bool(noted)), -place)
-             for place in range(len(listed)) if listed[place] not in noted),
-            default=None,
-        )  # fmt: skip
-        if best is not None:
-            named, held, day, place = best
-            ranked.append((named, held, day, chunk_id, listed[-place]))
-    ranked.sort(key=lambda one: (-one[0], -one[1]))
-    shown = ranked[:SHOWN_HITS]
-    if sum(bool(one[2]) for one in shown) > 1:
-        shown.sort(key=lambda one: (one[0], one[2]), reverse=True)
-    return [f"{one[3]}{'=' if one[0] else '~'} {_short(one[4], query)}" for one in shown]
-
-
-def _listed(conversation: Conversation, found: Sequence[tuple[int, Sequence[str]]]) -> dict[int, list[str]]:
-    """Sentences by chunk. A passage may reach into the next chunk: that one counts as found, too, where a highlight
-    stands in it."""
-    corpus = conversation.workspace.corpus
-    listed: dict[int, list[str]] = {}
-    for chunk_id, highlights in found:
-        for one in (chunk_id, chunk_id + 1):
-            try:
-                text = corpus.chunk_text(one)[:MAX_READ_CHARS]
-            except PensieveError:
-                continue  # its document went away between search and reading, or this was the last chunk
-            flat = " ".join(text.split())
-            if one == chunk_id or any(head in flat for shown in highlights for head in _heads(shown)):
-                listed.setdefault(one, sentences(text))
-    return listed
-
-
-def _heads(highlight: str) -> list[str]:
-    """Enough of each sentence of a highlight to find it by."""
-    return [one[:60] for part in highlight.split("…") for one in sentences(part) if len(one) > 12]
-
-
-def _fit(
-    question: str, query: str, listed: list[str], place: int, known: bool
-) -> tuple[bool, float, str]:  # fmt: skip
-    """(holds all names of the query, share of the query's words and of the question's, its date)."""
-    sentence = listed[place]
-    asked = f"of {query}"  # the small word keeps the query's first word from counting as a beginning
-    held = coverage(asked, sentence) + (0.0 if known else coverage(question, sentence))
-    day = DATED.match(sentence)
-    return names(asked) <= _around(listed, place) and held > 0, round(held, 4), day[1] if day else ""
-
-
 def _notable(
     question: str, query: str, text: Sequence[str], noted: Sequence[str], search: bool
 ) -> tuple[str, ...]:
-    """Of the sentences in sight those that hold most of the query or the question, in the order of the text. Without
-    search, where nothing led here, only those that hold all names of the question."""
+    """Of the sentences in sight those that hold most of the query or the question, in the order of the text; of those
+    alike the last where the question asks for the latest. Where some are about all names of the query, only these;
+    without search, where nothing led here, only those about all names of the question."""
     every = [one for one in dict.fromkeys(text) if one not in noted and len(one.split()) > 1]
-    if not search:
-        named = names(question)
-        every = [one for one in every if named <= _around(text, text.index(one))]
+    about = _about(names(f"of {query}") if search else names(question), text, every)
+    if about or not search:
+        every = about
+    latest = asks_latest(question)
+    if latest:
+        question, query = without_latest(question), without_latest(query)
     asked = (f"of {query}",) if query and noted else (question, f"of {query}") if query else (question,)
-    held = {one: max(coverage(words_, one) for words_ in asked) for one in every}
+    own = OWN_WORDS if of_oneself(question) else 0.0
+    held = {one: max(coverage(w, one) for w in asked) + own * of_oneself(one) for one in every}
     least = max(SCAN_COVERAGE if not search else 0.001, LEAST_SHARE * max(held.values(), default=0.0))
-    best = {one for one in sorted(every, key=lambda one: -held[one])[:NOTABLE] if held[one] >= least}
+    order = every[::-1] if latest else every
+    best = {one for one in sorted(order, key=lambda one: -held[one])[:NOTABLE] if held[one] >= least}
     return tuple(one for one in every if one in best)
 
 
-def _around(text: Sequence[str], place: int) -> set[str]:
+def _about(named: set[str], text: Sequence[str], every: Sequence[str]) -> list[str]:
+    """Those that hold all names, or stand just after one that does; the same told of another is about that one."""
+    own = [one for one in every if named <= set(words(one))]
+    told = {_without_names(one) for one in own}
+    return [
+        one for one in every
+        if one in own or (named <= around(text, text.index(one)) and _without_names(one) not in told)
+    ]  # fmt: skip
+
+
+def _without_names(sentence: str) -> frozenset[str]:
+    return frozenset(words(sentence)) - names(f"of {sentence}")  # its first word may be the name
+
+
+def around(text: Sequence[str], place: int) -> set[str]:
     """Words of a sentence and of those just before it, in which what it speaks of may be named."""
     return set(words(" ".join(text[max(0, place - NEIGHBOURS) : place + 1])))
 
 
-def _short(sentence: str, query: str) -> str:
+def short(sentence: str, query: str) -> str:
     """At most so many words, those around the query's; a date at the beginning stays."""
     shown = sentence.split()
     if len(shown) <= HIT_WORDS:

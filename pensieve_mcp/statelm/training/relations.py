@@ -384,20 +384,22 @@ def _rows(table: str) -> Iterator[tuple[list[str], tuple[str, ...], tuple[str, .
         yield head.split("|"), tuple(told[2:].split(";")), tuple(asked[2:].split(";"))
 
 
-def _relations(table: str, held_out: bool) -> list[Relation]:
+def relations_of(table: str, held_out: bool = False) -> list[Relation]:
+    """The rows of a table."""
     return [
         Relation(head[0], head[1], head[2], told, asked, head[3] if len(head) > 3 else "", held_out)
         for head, told, asked in _rows(table)
     ]
 
 
-def _habits(table: str, held_out: bool) -> list[Habit]:
+def habits_of(table: str, held_out: bool = False) -> list[Habit]:
+    """The rows of a table."""
     return [Habit(head[0], head[1], told, asked, head[2], held_out) for head, told, asked in _rows(table)]
 
 
-RELATIONS: tuple[Relation, ...] = (*_relations(_TABLE, False), *_relations(_HELD, True))
-LISTS: tuple[Relation, ...] = (*_relations(_LISTS, False), *_relations(_LISTS_HELD, True))
-HABITS: tuple[Habit, ...] = (*_habits(_HABITS, False), *_habits(_HABITS_HELD, True))
+RELATIONS: tuple[Relation, ...] = (*relations_of(_TABLE, False), *relations_of(_HELD, True))
+LISTS: tuple[Relation, ...] = (*relations_of(_LISTS, False), *relations_of(_LISTS_HELD, True))
+HABITS: tuple[Habit, ...] = (*habits_of(_HABITS, False), *habits_of(_HABITS_HELD, True))
 
 
 def hops(split: str) -> list[tuple[Relation, Relation]]:

@@ -18,6 +18,14 @@ from importlib.machinery import FrozenImporter
 from pathlib import Path
 
 from pensieve_mcp.statelm.sentences import query_of
+from pensieve_mcp.statelm.training.chains import chain, latest, log
+from pensieve_mcp.statelm.training.phrasings import (
+    HABITS_TRAINED,
+    LISTS_TRAINED,
+    RELATIONS_TRAINED,
+    questions,
+    statements,
+)
 from pensieve_mcp.statelm.training.relations import HABITS, LISTS, RELATIONS, Habit, Relation, hops
 from pensieve_mcp.statelm.training.worlds import MAKERS, Dice, dice
 
@@ -34,13 +42,16 @@ KINDS = (
     "module",
     "scan",
     "budget",
+    "chain",
+    "log",
 )
 """Held: relations never trained on. Latest: many updates of one thing. Budget: in a window so small that little is
-shown of a search. Scan: without search."""
+shown of a search. Scan: without search. Chain: over two to four statements, backwards too. Log: the last of many
+undated values. Training alone has the last two."""
 
 MIX = {
-    "single": 0.19, "hop": 0.24, "list": 0.15, "chat": 0.08, "latest": 0.09, "none": 0.12, "misleading": 0.04,
-    "rephrased": 0.03, "module": 0.03, "scan": 0.02, "budget": 0.01,
+    "single": 0.16, "hop": 0.17, "list": 0.14, "chat": 0.05, "latest": 0.08, "none": 0.12, "misleading": 0.03,
+    "rephrased": 0.02, "module": 0.04, "scan": 0.02, "budget": 0.01, "chain": 0.12, "log": 0.04,
 }  # fmt: skip
 SCAN_PARAGRAPHS = 8
 PARAGRAPH_WORDS = 45
@@ -63,6 +74,11 @@ AFTER = {
     ),
     "test": (", as an old file reveals", ", reports the gazette"),
 }  # fmt: skip
+DATED_CHATS = 0.7  # of training's; all of the evaluation's
+TOLD_AS_WELL = 0.12  # of the other relations
+BROKEN_CHAINS = 0.1  # end in nothing
+DENSE_LOGS = 0.7  # have nothing but their lines
+LOG_FILLER = 0.3  # of the lines of the others have a paragraph of text before them
 DRESSED = 0.3  # of the statements are put into a longer sentence, at each end
 
 
@@ -84,7 +100,7 @@ class Task:
     hops: tuple[Hop, ...]
     facts: tuple[str, ...]
     under: str = ""
-    ordered: bool = False  # facts stand in this order: a chat
+    ordered: bool = False  # facts stand in this order in a file of their own: a chat, a log
 
 
 def text_of_python(split: str) -> list[str]:
@@ -152,7 +168,7 @@ def modules(split: str) -> tuple[tuple[str, str], ...]:
 def make(kind: str, generator: Dice, split: str) -> Task:
     """One task of a kind. Evaluation draws other phrasings, names, second hops and, for `held`, other relations."""
     generator.split = split
-    trained = [one for one in RELATIONS if not one.held_out]
+    trained = _trained(split)
     match kind:
         case "single" | "misleading" | "rephrased" | "scan" | "budget":
             return _about(kind, generator, trained, split)
@@ -168,11 +184,19 @@ def make(kind: str, generator: Dice, split: str) -> Task:
             return _chat(kind, generator, split)
         case "module":
             return _module(generator, split)
+        case "chain":
+            return _chain(generator)
+        case "log":
+            return _log(generator)
     raise ValueError(f"no kind {kind!r}")
 
 
+def _trained(split: str) -> Sequence[Relation]:
+    return RELATIONS_TRAINED if split == "train" else [one for one in RELATIONS if not one.held_out]
+
+
 def _state(relation: Relation, subject: str, value: str, dice: Dice) -> str:
-    return _dressed(dice.choice(relation.statements(dice.split)).format(s=subject, v=value), dice)
+    return _dressed(dice.choice(statements(relation, dice.split)).format(s=subject, v=value), dice)
 
 
 def _dressed(sentence: str, dice: Dice) -> str:
@@ -204,7 +228,7 @@ def _others(relation: Relation, subject: str, dice: Dice) -> list[str]:
     facts = [
         _state(relation, relation.make_subject()(dice), relation.make_value()(dice), dice) for _ in range(2)
     ]
-    same = [r for r in RELATIONS if r.subject == relation.subject and r is not relation and not r.held_out]
+    same = [r for r in _trained(dice.split) if r.subject == relation.subject and r is not relation]
     for other in dice.sample(same, min(len(same), dice.randint(1, 3))):
         facts.append(_state(other, subject, other.make_value()(dice), dice))
     return facts
@@ -213,7 +237,7 @@ def _others(relation: Relation, subject: str, dice: Dice) -> list[str]:
 def _about(kind: str, dice: Dice, relations: Sequence[Relation], split: str) -> Task:
     relation = dice.choice(relations)
     subject, value = relation.make_subject()(dice), relation.make_value()(dice)
-    question = dice.choice(relation.questions(split)).format(s=subject)
+    question = dice.choice(questions(relation, split)).format(s=subject)
     facts = _others(relation, subject, dice)
     gold = _state(relation, subject, value, dice)
     if kind == "misleading":  # a namesake, told with the question's own words
@@ -222,9 +246,7 @@ def _about(kind: str, dice: Dice, relations: Sequence[Relation], split: str) -> 
         twin = twin if len(words) > 1 else f"{subject} Minor"
         facts.append(_state(relation, twin, relation.make_value()(dice), dice))
     if kind == "rephrased":  # the subject is told much of, so that the question's words alone lead elsewhere
-        same = [
-            r for r in RELATIONS if r.subject == relation.subject and r is not relation and not r.held_out
-        ]
+        same = [r for r in _trained(split) if r.subject == relation.subject and r is not relation]
         facts += [
             _state(r, subject, r.make_value()(dice), dice) for r in dice.sample(same, min(3, len(same)))
         ]
@@ -247,7 +269,7 @@ def _none(dice: Dice, relations: Sequence[Relation], split: str) -> Task:
         return Task("none", task.question, (NOT_FOUND,), (task.hops[0], lost), facts)
     relation = dice.choice(relations)
     subject = relation.make_subject()(dice)
-    question = dice.choice(relation.questions(split)).format(s=subject)
+    question = dice.choice(questions(relation, split)).format(s=subject)
     told = _others(relation, subject, dice)
     if dice.random() < 0.5:
         told = [fact for fact in told if bare(subject) not in fact] + [
@@ -262,7 +284,7 @@ def _hop(dice: Dice, split: str) -> Task:
     subject, middle, value = one.make_subject()(dice), one.make_value()(dice), two.make_value()(dice)
     gold_one, gold_two = _state(one, subject, middle, dice), _state(two, middle, value, dice)
     facts = [*_others(one, subject, dice), *_others(two, middle, dice)]
-    template = dice.choice(two.questions(split))
+    template = dice.choice(questions(two, split))
     noun = one.noun.format(s=subject)
     article = "" if "the {s}" not in template else "the "
     question = template.replace(f"{article}{{s}}", noun)
@@ -274,36 +296,42 @@ def _hop(dice: Dice, split: str) -> Task:
 
 def _list(dice: Dice, split: str) -> Task:
     held = split == "test" and dice.random() < 0.3
-    relation = dice.choice([one for one in LISTS if one.held_out == held])
+    known = LISTS_TRAINED if split == "train" else [one for one in LISTS if one.held_out == held]
+    relation = dice.choice(known)
     subject = relation.make_subject()(dice)
-    wanted = dice.choice([2, 2, 3])
+    wanted = dice.choice([2, 3] if split == "train" else [2, 2, 3])
     values: list[str] = []
     while len(values) < wanted:
         if (value := relation.make_value()(dice)) not in values:
             values.append(value)
     golds = tuple(_state(relation, subject, value, dice) for value in values)
-    question = dice.choice(relation.questions(split)).format(s=subject)
+    question = dice.choice(questions(relation, split)).format(s=subject)
     facts = [
         _state(relation, relation.make_subject()(dice), relation.make_value()(dice), dice) for _ in range(2)
     ]
-    same = [r for r in RELATIONS if r.subject == relation.subject and not r.held_out]
+    same = [r for r in _trained(split) if r.subject == relation.subject]
     facts += [_state(r, subject, r.make_value()(dice), dice) for r in dice.sample(same, 1)]
     hop = Hop((query_of(question), bare(subject)), golds)
     return Task("list", question, tuple(values), (hop,), (*golds, *facts))
 
 
 def _chat(kind: str, dice: Dice, split: str) -> Task:
-    habits = [one for one in HABITS if split == "test" or not one.held_out]
+    """Eight things a user said of themselves on as many days; training leaves the days away now and then."""
+    habits = HABITS_TRAINED if split == "train" else HABITS
     habit = dice.choice(habits)
     days = sorted(dice.sample(range(360), 8))
+    dated = split == "test" or dice.random() < DATED_CHATS
 
     def said(day: int, one: Habit, value: str) -> str:
-        text = dice.choice(one.statements(split)).format(v=value)
-        return f"[2024-{1 + day // 31:02d}-{1 + day % 31:02d}] user: {text}"
+        text = dice.choice(statements(one, split)).format(v=value)
+        return f"[2024-{1 + day // 31:02d}-{1 + day % 31:02d}] user: {text}" if dated else f"user: {text}"
 
     others = dice.sample([one for one in habits if one is not habit], 4)
     updates = dice.randint(2, 3) if kind == "latest" else 1
-    values = [MAKERS[habit.value](dice) for _ in range(updates)]
+    values: list[str] = []
+    while len(values) < updates:
+        if (value := MAKERS[habit.value](dice)) not in values:
+            values.append(value)
     own = sorted(dice.sample(range(8), updates))
     facts: list[str] = []
     golds: list[str] = []
@@ -314,11 +342,54 @@ def _chat(kind: str, dice: Dice, split: str) -> Task:
         elif others:
             other = others.pop()
             facts.append(said(day, other, MAKERS[other.value](dice)))
-    question = dice.choice(habit.questions(split))
-    if kind == "latest" and dice.random() < 0.5:
+    question = dice.choice(questions(habit, split))
+    if not dated and kind == "latest":
+        question = latest(question, dice)
+    elif kind == "latest" and dice.random() < 0.5:
         question = question.replace("?", " now?")
     hop = Hop((query_of(question), habit.query), (golds[-1],))
     return Task(kind, question, (values[-1],), (hop,), tuple(facts), under="chat", ordered=True)
+
+
+def _chain(dice: Dice) -> Task:
+    """A way over several statements, some of whose ends others share."""
+    way = chain(dice)
+    golds = [_state(leg.relation, leg.subject, leg.value, dice) for leg in way.legs]
+    facts: list[str] = []
+    hops_: list[Hop] = []
+    for number, (leg, gold) in enumerate(zip(way.legs, golds, strict=True)):
+        facts += _others(leg.relation, leg.subject, dice)
+        if leg.backwards:
+            facts += _told_of(leg.at, leg.relation, dice)
+        words = way.words[number]
+        queries = (f"{bare(leg.at)} {words}".strip(), bare(leg.at))
+        hops_.append(Hop((query_of(way.question), bare(leg.at)) if not number else queries, (gold,)))
+    facts = [fact for fact in facts if fact not in golds]
+    if dice.random() < BROKEN_CHAINS:
+        hops_[-1] = Hop(hops_[-1].queries, ())
+        return Task("chain", way.question, (NOT_FOUND,), tuple(hops_), (*golds[:-1], *facts))
+    return Task("chain", way.question, (way.legs[-1].to,), tuple(hops_), (*golds, *facts))
+
+
+def _told_of(thing: str, relation: Relation, dice: Dice) -> list[str]:
+    """What else is told of the thing from which a way leads back."""
+    kind = relation.value
+    facts: list[str] = []
+    for other in RELATIONS_TRAINED:
+        if other is relation or kind not in (other.subject, other.value) or dice.random() >= TOLD_AS_WELL:
+            continue
+        if other.subject == kind:
+            facts.append(_state(other, thing, other.make_value()(dice), dice))
+        else:
+            facts.append(_state(other, other.make_subject()(dice), thing, dice))
+    return facts
+
+
+def _log(dice: Dice) -> Task:
+    """The last of many undated values of a key, in a file in which others are updated as well."""
+    made = log(dice)
+    hop = Hop((query_of(made.question), made.key), (made.last,))
+    return Task("log", made.question, (made.value,), (hop,), made.lines, ordered=True)
 
 
 def _module(dice: Dice, split: str) -> Task:
@@ -329,9 +400,14 @@ def _module(dice: Dice, split: str) -> Task:
         f"Module {other}: {what}." for other, what in dice.sample(known, min(6, len(known))) if other != name
     ]
     asked = {
-        "train": ("What is the module {n} for?", "How is the module {n} described?"),
+        "train": (
+            "What is the module {n} for?", "How is the module {n} described?", "What does the module {n} do?",
+            "What is the purpose of the module {n}?", "What does the manual tell of the module {n}?",
+            "What is the summary of the module {n}?", "What can be read about the module {n}?",
+            "For what does one use the module {n}?", "What is written in the library about the module {n}?",
+        ),
         "test": ("What does the documentation say of the module {n}?",),
-    }[split]
+    }[split]  # fmt: skip
     question = dice.choice(asked).format(n=name)
     return Task("module", question, (said,), (Hop((query_of(question), name), (gold,)),), (gold, *facts))
 
@@ -365,13 +441,18 @@ def write_documents(
     first: list[str] = []  # what is read in order stands where reading begins
     for number, task in enumerate(tasks):
         if task.ordered:
-            path = f"chats/chat-{number:04d}.txt"
-            (folder / "chats").mkdir(exist_ok=True)
+            path = f"chats/chat-{number:04d}.txt" if task.under else f"logs/log-{number:04d}.txt"
+            (folder / path).parent.mkdir(exist_ok=True)
+            dense_log = not task.under and generator.random() < DENSE_LOGS
+            other = "assistant: " if task.facts[0].startswith("user:") else ""
             turns = []
             for fact in task.facts:
-                turns += [_paragraph(generator, text, "") for _ in range(generator.randint(1, 3))] + [fact]
+                fillers = generator.randint(1, 3) if task.under else int(generator.random() < LOG_FILLER)
+                if not dense_log:
+                    turns += [other + _paragraph(generator, text, "") for _ in range(fillers)]
+                turns.append(fact)
             (folder / path).write_text("\n\n".join(turns) + "\n", encoding="utf-8")
-            placed.append(replace(task, under=path))
+            placed.append(replace(task, under=path) if task.under else task)
         else:
             (first if task.kind == "scan" else shared).extend(task.facts)
             placed.append(task)
