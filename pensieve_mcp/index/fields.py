@@ -111,12 +111,14 @@ _REMEMBERED_LENGTH = 32  # characters; longer words hardly come twice
 
 class _Signs(dict[str, int]):
     """What one character beyond ASCII asks for, remembered. A text without a sign to fold is as `fold` leaves it:
-    whatever joins with the character before it is a mark (category M) or a Hangul letter of parts."""
+    whatever joins with the character before it is a mark (category M), a Hangul letter of parts or, since Unicode
+    16, a vowel of Kirat Rai."""
 
     def __missing__(self, sign: str) -> int:
         folded = (
             unicodedata.category(sign).startswith("M")
             or "\u1100" <= sign <= "\u11ff"
+            or "\U00016d63" <= sign <= "\U00016d6a"
             or _DROPPED.match(sign) is not None
             or not unicodedata.is_normalized("NFKC", sign)
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,10 +46,12 @@ def filled(desk: Desk) -> Notebook:
 
 
 @pytest.fixture
-def other(tmp_path: Path) -> Notebook:
+def other(tmp_path: Path) -> Iterator[Notebook]:
     from pensieve_mcp.notebook.schema import BASIN
 
-    return Notebook(Connections(tmp_path / "other" / "pensieve.db", basins=(BASIN,), precious=True))
+    connections = Connections(tmp_path / "other" / "pensieve.db", basins=(BASIN,), precious=True)
+    yield Notebook(connections)
+    connections.close()
 
 
 def told(note: Note) -> Note:
