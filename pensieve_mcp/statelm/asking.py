@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pensieve_mcp.errors import BackendError
 from pensieve_mcp.settings import Settings
 from pensieve_mcp.statelm import bundled, extractive
-from pensieve_mcp.statelm.backends import Backend, Choice, open_backend
+from pensieve_mcp.statelm.backends import Backend, Choice, context_of, open_backend
 from pensieve_mcp.statelm.dialects import Dialect, dialect
 from pensieve_mcp.statelm.dialects.ours import Ours
 from pensieve_mcp.statelm.loop import Cancelled, Loop
@@ -127,9 +127,12 @@ def ask(
         if hear is not None:
             hear(text)
 
+    if spoken != "compact":  # which fits into any window
+        definite = definite.with_window(workspace.settings.window_tokens)
     opened = backend or open_backend(definite, hear=heard)
     try:
         loop = _loop(workspace, question, speaker, opened.model, prefixes, watch, cancelled)
+        loop.fit(context_of(opened))
         if spoken == "compact" and search:
             loop.hard_stop_rounds = SMALL_MODEL_ROUNDS
         asked = loop.run(opened)

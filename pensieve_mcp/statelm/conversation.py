@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 MAX_THOUGHT_CHARS = 4_000  # what is kept of a thought; longer ones are repetition
 DOOR = "loop"
 KEPT_CHARS = 2_000_000  # of messages at hand without the ledger: more than the windows of most models
-RESERVE_TOKENS = 200  # of a small window: one line of output
+RESERVE_TOKENS, RESERVE_PART = 200, 11  # of a small window: one line of output, of a larger one this part
 
 
 class Conversation(Episode):
@@ -133,7 +133,7 @@ class Conversation(Episode):
             given = replace(given, rounds=max(self.rounds, given.rounds))
         if self.window_tokens is None or self.window_tokens >= given.window_tokens:
             return given
-        reserve = min(given.reserve_tokens, RESERVE_TOKENS)
+        reserve = min(given.reserve_tokens, max(RESERVE_TOKENS, self.window_tokens // RESERVE_PART))
         return replace(given, window_tokens=self.window_tokens, reserve_tokens=reserve)
 
     # -- recording -----------------------------------------------------------------------------------------

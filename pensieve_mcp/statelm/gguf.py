@@ -106,6 +106,20 @@ class Gguf:
             tensors.append(Tensor(name, shape, kind, start + offset, taken))
         return cls(path, fields, tuple(tensors))
 
+    @staticmethod
+    def context_tokens(path: Path) -> int | None:
+        """The window a model was trained for. Reads no further than that; None where the file does not say."""
+        try:
+            with path.open("rb") as file:
+                _, _, _, fields = struct.unpack("<4sIQQ", _exactly(file, 24))
+                for _ in range(min(fields, MAX_COUNT)):
+                    name, field = _string(file), _field(file)
+                    if name.endswith(".context_length") and isinstance(field.value, int):
+                        return int(field.value)
+        except (OSError, struct.error, KeyError, BackendError):
+            return None  # what is wrong with it the runtime says when it loads it
+        return None
+
     def floats(self, tensor: Tensor) -> Floats:
         """The weights as float32. Raises BackendError where some are no numbers."""
         import numpy as np

@@ -18,7 +18,7 @@ from pensieve_mcp.errors import BackendError, Miscast, PensieveError
 from pensieve_mcp.ledger.events import refuses
 from pensieve_mcp.ledger.stubs import Run, standing_tokens
 from pensieve_mcp.spellbook.casting import CastResult, cast
-from pensieve_mcp.statelm.backends import Backend
+from pensieve_mcp.statelm.backends import COUNTED_SHARE, Backend
 from pensieve_mcp.statelm.conversation import Conversation, heaviest_results
 from pensieve_mcp.statelm.dialects import Answered, Dialect
 from pensieve_mcp.statelm.evidence import citations
@@ -111,6 +111,13 @@ class Loop:
             conversation.rounds = ROUNDS_A_CHUNK * chunks + SCAN_ROUNDS
             loop.hard_stop_rounds = 2 * conversation.rounds
         return loop
+
+    def fit(self, context_tokens: int | None) -> None:
+        """Keep to a model's own window where that is smaller. In its tokens, None where it is not known."""
+        if context_tokens is not None:
+            most = int(context_tokens * COUNTED_SHARE)
+            given = self.conversation.window_tokens
+            self.conversation.window_tokens = most if given is None else min(given, most)
 
     # -- one turn ------------------------------------------------------------------------------------------
 

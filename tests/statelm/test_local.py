@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from http.client import HTTPConnection
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -20,7 +20,9 @@ from pensieve_mcp.errors import BackendError
 from pensieve_mcp.statelm import asking
 from pensieve_mcp.statelm.backends import Choice, memory
 from pensieve_mcp.statelm.backends.local import Local
-from pensieve_mcp.statelm.loop import Cancelled
+from pensieve_mcp.statelm.dialects.compact import Compact
+from pensieve_mcp.statelm.dialects.ours import Ours
+from pensieve_mcp.statelm.loop import Cancelled, Loop
 from pensieve_mcp.statelm.turns import Prompt
 from pensieve_mcp.workspace import Workspace
 
@@ -49,12 +51,14 @@ class Engine:
         self.events, self.load = events, load
         self.requests: list[dict[str, Any]] = []
         self.told = 0
+        self.params: Any = None
 
     def module(self) -> ModuleType:
         engine = self
 
         class Server:
             def __init__(self, params: Any) -> None:
+                engine.params = params
                 if engine.load is not None:
                     raise engine.load
 
@@ -183,6 +187,41 @@ def test_a_model_larger_than_the_memory_is_refused_before_it_is_loaded(played: O
     assert played(REPLY, memory=lambda: None)[0].reply(PROMPT).text == "read 2"
 
 
+def test_the_window_is_as_large_as_asked_for_and_no_larger_than_trained_for(
+    played: Opened, tmp_path: Path, workspace: Workspace
+) -> None:
+    _, engine = played(REPLY)
+    assert engine.params.n_ctx == 4_096, "the file does not say"
+    trained = str(tiny.base(tmp_path / "tiny.gguf"))
+    for asked_for, given in ((1_000, 1_000), (32_000, 2_048)):
+        choice = Choice("local", trained, options={"context_tokens": str(asked_for)})
+        assert Local(choice).context_tokens == engine.params.n_ctx == given
+    asking.ask(
+        workspace,
+        "Who?",
+        Choice("local", str(tmp_path / "model.gguf")),
+        home=tmp_path,
+        dialect_name="published",
+    )
+    assert engine.params.n_ctx == int(workspace.settings.window_tokens / 0.85), "our count may be 15 % off"
+
+
+@pytest.mark.parametrize(
+    ("context", "window"), [(2_048, 1_740), (8_192, 6_963), (1_000_000, 32_000), (None, 32_000)]
+)
+def test_the_loop_keeps_to_the_window_of_the_model(
+    workspace: Workspace, context: int | None, window: int
+) -> None:
+    loop = Loop.over(workspace, "Who?", Ours())
+    loop.fit(context)
+
+    assert loop.conversation.settings.window_tokens == window
+    assert loop.conversation.budget().left <= window - 158
+    small = Loop.over(workspace, "Who?", Compact())
+    small.fit(context)
+    assert small.conversation.settings.window_tokens == min(window, 2_200)
+
+
 def test_the_least_of_what_limits_memory_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limit = tmp_path / "memory.max"
     monkeypatch.setattr(memory, "CONTAINER", limit)
@@ -265,15 +304,12 @@ def test_nobody_else_on_the_machine_can_ask_the_model_or_see_what_it_was_asked(
 ) -> None:
     """The runtime serves HTTP on the loopback of its own accord."""
     backend = speaking()
-    address = backend._server.listening_address
-    for path, body in (
-        ("/completion", b'{"prompt": "a", "n_predict": 1}'),
-        ("/slots", None),
-        ("/props", None),
-    ):
-        with pytest.raises(urllib.error.HTTPError) as refused:
-            urllib.request.urlopen(urllib.request.Request(address + path, body), timeout=10)
-        assert refused.value.code in (401, 501)
+    address = backend._server.listening_address.removeprefix("http://")
+    asked = '{"prompt": "a", "n_predict": 1}'
+    for method, path in (("POST", "/completion"), ("GET", "/slots"), ("GET", "/props")):
+        with closing(HTTPConnection(address, timeout=10)) as line:
+            line.request(method, path, asked if method == "POST" else None)
+            assert line.getresponse().status == 401
     assert backend.reply(Prompt((), text="a", grammar='root ::= "yes"', max_output_tokens=8)).text == "yes"
 
 

@@ -7,7 +7,7 @@ over are BackendErrors in words for whoever runs the model.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from pensieve_mcp.errors import BackendError
@@ -27,6 +27,15 @@ class Backend(Protocol):
     def close(self) -> None: ...
 
 
+COUNTED_SHARE = 0.85  # of a model's own tokens that may be filled by our count, which may be so far off
+
+
+def context_of(backend: Backend) -> int | None:
+    """The window of a model in this process, in its own tokens; None where a server knows it alone."""
+    found: int | None = getattr(backend, "context_tokens", None)
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Choice:
     """Which backend is meant. `key` is a secret and is printed nowhere."""
@@ -39,6 +48,13 @@ class Choice:
     constrain: bool | None = None
     """Let only what is possible in a state be sampled, where the server can enforce it; None: as the backend does."""
     options: Mapping[str, str] = field(default_factory=dict)
+
+    def with_window(self, window_tokens: int) -> Choice:
+        """One whose model in this process has room for such a window by our count; others know their own."""
+        if self.backend != "local":
+            return self
+        needed = str(int(window_tokens / COUNTED_SHARE))
+        return replace(self, options={"context_tokens": needed, **self.options})
 
 
 def open_backend(choice: Choice, *, hear: Callable[[str], None] | None = None) -> Backend:

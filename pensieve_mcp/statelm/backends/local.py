@@ -19,6 +19,7 @@ from pensieve_mcp.errors import BackendError
 from pensieve_mcp.statelm.backends import Choice
 from pensieve_mcp.statelm.backends.memory import memory_bytes
 from pensieve_mcp.statelm.backends.toolgrammar import tool_call_grammar
+from pensieve_mcp.statelm.gguf import Gguf
 from pensieve_mcp.statelm.template import printed
 from pensieve_mcp.statelm.turns import Prompt, Reply, Usage
 
@@ -29,7 +30,7 @@ MAGIC = b"GGUF"
 
 
 class Local:
-    """One model file, loaded once."""
+    """One model file, loaded once. Its window is as large as asked for, and no larger than it was trained for."""
 
     def __init__(
         self,
@@ -62,7 +63,9 @@ class Local:
         options = choice.options
         params = xllamacpp.CommonParams()
         params.model.path = str(path)
-        params.n_ctx = int(options.get("context_tokens", CONTEXT_TOKENS))
+        wanted = int(options.get("context_tokens", CONTEXT_TOKENS))
+        self.context_tokens = min(wanted, Gguf.context_tokens(path) or wanted)
+        params.n_ctx = self.context_tokens
         params.n_parallel = 1
         params.n_batch = BATCH_TOKENS
         # the runtime listens on the loopback as well: nobody else shall ask it or see what it was asked

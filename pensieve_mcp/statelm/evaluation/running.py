@@ -16,7 +16,7 @@ from typing import Any
 
 from pensieve_mcp.errors import BackendError, Miscast
 from pensieve_mcp.statelm import asking
-from pensieve_mcp.statelm.backends import Backend, Choice, open_backend
+from pensieve_mcp.statelm.backends import Backend, Choice, context_of, open_backend
 from pensieve_mcp.statelm.conversation import Conversation
 from pensieve_mcp.statelm.evaluation.suites import SUITES, Bed, Item
 from pensieve_mcp.statelm.evaluation.workflows import WORKFLOWS, Outcome, Speaker
@@ -137,6 +137,7 @@ def run(
             slug="no_model",
         )
     records = Records(out / RECORDS)
+    definite = definite.with_window(plan.window_tokens)
     opened = None if extractive else (model or (lambda: open_backend(definite)))()
     try:
         runner = _Runner(plan, definite, plan.dialect or usual, records, opened, home, tell, cancelled)
@@ -267,7 +268,8 @@ class _Runner:
             body = _of_loop(asked)
         else:
             assert self.backend is not None
-            speaker = Speaker(self.backend, self.plan.window_tokens)
+            window = context_of(self.backend) or self.plan.window_tokens
+            speaker = Speaker(self.backend, min(window, self.plan.window_tokens))
             paragraphs = "".join(text for path, text in bed.files.items() if item.under in ("", path)).split(
                 "\n\n"
             )
