@@ -45,7 +45,9 @@ _UNSPACED = (
     r"\U00020000-\U0003ffff"
 )
 _INDIC = r"\u0900-\u0963\u0966-\u0dff"  # vowel signs are no letters to `\w`
-_PIECE = re.compile(rf"(?P<run>[{_UNSPACED}]+)|(?P<word>(?:[^\W{_UNSPACED}]|[{_INDIC}])+)")
+_PIECE = re.compile(rf"[{_UNSPACED}]++|(?:[0-9A-Za-z_]++|[^\W{_UNSPACED}]|[{_INDIC}])++")
+_SEPARATED = bytes(byte if byte > 127 or chr(byte).isalnum() or byte == 95 else 32 for byte in range(256))
+_UNSPACED_FIRST = re.compile(rf"[{_UNSPACED}]")
 _QUOTED = re.compile(r'"([^"]+)"|“([^”]+)”|«([^»]+)»|「([^」]+)」|„([^“”]+)[“”]')
 _MARKS = re.compile(
     r"[\u0300-\u036f\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u0610-\u061a\u0640\u064b-\u065f\u0670]"
@@ -63,18 +65,19 @@ class Shadow:
 
 def _plain(text: str) -> str:
     """Without accents and vowel points, compatibility forms unified; case is kept."""
+    if text.isascii():
+        return text
     decomposed = unicodedata.normalize("NFKD", text)
     return unicodedata.normalize("NFC", _MARKS.sub("", decomposed))
 
 
 def _pieces(text: str) -> Iterator[tuple[bool, str]]:
     """(written without spaces?, piece) in reading order."""
-    for match in _PIECE.finditer(_plain(text)):
-        run = match["run"]
-        if run is not None:
-            yield True, run
-        elif match["word"].strip("_"):
-            yield False, match["word"]
+    for piece in _PIECE.findall(_plain(text)):
+        if not piece.isascii() and _UNSPACED_FIRST.match(piece):
+            yield True, piece
+        elif piece.strip("_"):
+            yield False, piece
 
 
 def _pairs(run: str) -> list[str]:
@@ -82,19 +85,27 @@ def _pairs(run: str) -> list[str]:
 
 
 def shadow(text: str) -> Shadow:
-    """The text as FTS5 is to see it. Pure; any string, lone surrogates included."""
-    body: list[str] = []
+    """The text as FTS5 is to see it. Pure; any string, lone surrogates included.
+
+    Nothing reaches across ASCII white space and punctuation, and what stands between repeats itself: each of these
+    stretches is looked at once.
+    """
+    stretches = text.encode("utf-8", "surrogatepass").translate(_SEPARATED).split()
+    seen: dict[bytes, str] = {}
     parts: dict[str, None] = {}
-    for unspaced, piece in _pieces(text):
-        if unspaced:
-            body += _pairs(piece)
-            parts.update(dict.fromkeys(piece))
-        else:
-            body.append(piece[:MAX_WORD_CHARS].casefold())
-            halves = _CAMEL.findall(piece[:MAX_WORD_CHARS]) if len(piece) > 3 else []
-            if len(halves) > 1:
-                parts.update(dict.fromkeys(half.casefold() for half in halves if len(half) > 1))
-    return Shadow(" ".join(body), " ".join(parts))
+    for stretch in dict.fromkeys(stretches):
+        body: list[str] = []
+        for unspaced, piece in _pieces(stretch.decode("utf-8", "surrogatepass")):
+            if unspaced:
+                body += _pairs(piece)
+                parts.update(dict.fromkeys(piece))
+            else:
+                body.append(piece[:MAX_WORD_CHARS].casefold())
+                halves = _CAMEL.findall(piece[:MAX_WORD_CHARS]) if len(piece) > 3 else ()
+                if len(halves) > 1:
+                    parts.update(dict.fromkeys(half.casefold() for half in halves if len(half) > 1))
+        seen[stretch] = " ".join(body)
+    return Shadow(" ".join(filter(None, map(seen.__getitem__, stretches))), " ".join(parts))
 
 
 def _quote(words: list[str]) -> str:

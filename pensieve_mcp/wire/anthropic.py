@@ -10,7 +10,7 @@ import json
 
 from pensieve_mcp.wire.conversation import Conversation, Item, Kind
 from pensieve_mcp.wire.reading import TopReader, string_at
-from pensieve_mcp.wire.spans import Span, elements, members
+from pensieve_mcp.wire.spans import Span, members, skip, walk_elements
 
 KINDS: dict[str, Kind] = {
     "tool_use": "call",
@@ -24,6 +24,10 @@ KINDS: dict[str, Kind] = {
 def read(raw: bytes, earlier: Conversation | None = None) -> Conversation:
     """The conversation of a Messages request; `earlier` is one that may begin like it. Raises Unreadable."""
     return _Reader(raw, earlier).conversation()
+
+
+_Block = tuple[Span, dict[str, Span], "Pieces"]
+"""Where it stands, its members, and its content where that is a list."""
 
 
 class _Reader(TopReader):
@@ -44,7 +48,8 @@ class _Reader(TopReader):
         )
 
     def _element(self, start: int) -> int:
-        found, end = members(self.text, start)
+        blocks: list[_Block] = []
+        found, end = members(self.text, start, {"content": lambda place: self._blocks(place, blocks)})
         role = string_at(self.raw, found.get("role"))
         content = found.get("content")
         if content is None:
@@ -52,14 +57,26 @@ class _Reader(TopReader):
         if self.text[content[0]] != "[":
             self.items.append(Item("text", role, content))
             return end
-        for block in elements(self.text, content[0])[0]:
-            self.items.append(
-                self._block(role, block) if self.text[block[0]] == "{" else Item("other", role, block)
-            )
+        self.items += [self._item(role, block) for block in blocks]
         return end
 
-    def _block(self, role: str, span: Span) -> Item:
-        found, _ = members(self.text, span[0])
+    def _blocks(self, start: int, blocks: list[_Block]) -> int:
+        blocks.clear()
+
+        def visit(place: int) -> int:
+            pieces = Pieces(self.text, self.raw, ("text",))
+            found: dict[str, Span] = {}
+            if self.text.startswith("{", place):
+                found, end = members(self.text, place, {"content": pieces.read})
+            else:
+                end = skip(self.text, place)
+            blocks.append(((place, end), found, pieces))
+            return end
+
+        return walk_elements(self.text, start, visit)
+
+    def _item(self, role: str, block: _Block) -> Item:
+        span, found, pieces = block
         kind = KINDS.get(string_at(self.raw, found.get("type")), "other")
         if kind == "call":
             return Item(
@@ -72,7 +89,7 @@ class _Reader(TopReader):
             )
         if kind == "result":
             body = found.get("content")
-            texts, blocks = content_texts(self.text, self.raw, body, ("text",))
+            texts, blocks = pieces.of(body)
             return Item(
                 "result",
                 role,
@@ -86,29 +103,41 @@ class _Reader(TopReader):
         return Item(kind, role, span)
 
 
-def content_texts(
-    text: str, raw: bytes, body: Span | None, types: tuple[str, ...]
-) -> tuple[tuple[Span, ...], tuple[Span, ...]]:
+class Pieces:
     """The strings of a result's content and its blocks: content is a string, or a list of blocks of which those
-    of these types hold a `text`.
+    of these types hold a `text`. `read` goes through such a list while the result is read.
     """
-    if body is None:
-        return (), ()
-    first = text[body[0]]
-    if first == '"':
-        return (body,), ()
-    if first != "[":
-        return (), ()
-    texts: list[Span] = []
-    blocks, _ = elements(text, body[0])
-    for block in blocks:
-        if text[block[0]] != "{":
-            continue
-        found, _ = members(text, block[0])
-        words = found.get("text")
-        if words is not None and text[words[0]] == '"' and string_at(raw, found.get("type")) in types:
-            texts.append(words)
-    return tuple(texts), tuple(blocks)
+
+    def __init__(self, text: str, raw: bytes, types: tuple[str, ...]) -> None:
+        self._text, self._raw, self._types = text, raw, types
+        self._texts: list[Span] = []
+        self._blocks: list[Span] = []
+
+    def read(self, start: int) -> int:
+        """Through the list that begins here; answers its end. Of two the last counts. Raises Unreadable."""
+        self._texts.clear()
+        self._blocks.clear()
+        return walk_elements(self._text, start, self._block)
+
+    def _block(self, start: int) -> int:
+        if not self._text.startswith("{", start):
+            end = skip(self._text, start)
+        else:
+            found, end = members(self._text, start)
+            words = found.get("text")
+            is_text = string_at(self._raw, found.get("type")) in self._types
+            if is_text and words is not None and self._text[words[0]] == '"':
+                self._texts.append(words)
+        self._blocks.append((start, end))
+        return end
+
+    def of(self, body: Span | None) -> tuple[tuple[Span, ...], tuple[Span, ...]]:
+        """Strings and blocks of the content that stands there."""
+        if body is None:
+            return (), ()
+        if self._text[body[0]] == '"':
+            return (body,), ()
+        return (tuple(self._texts), tuple(self._blocks)) if self._text[body[0]] == "[" else ((), ())
 
 
 def _session(metadata: object) -> str:

@@ -6,7 +6,7 @@ Source: the published API and requests recorded from Codex.
 
 from __future__ import annotations
 
-from pensieve_mcp.wire.anthropic import content_texts
+from pensieve_mcp.wire.anthropic import Pieces
 from pensieve_mcp.wire.conversation import Conversation, Item
 from pensieve_mcp.wire.reading import TopReader, string_at
 from pensieve_mcp.wire.spans import Span, decoded, elements, members, skip
@@ -37,7 +37,8 @@ class _Responses(TopReader):
     def _element(self, start: int) -> int:
         if self.text[start : start + 1] != "{":
             return skip(self.text, start)
-        found, end = members(self.text, start)
+        pieces = Pieces(self.text, self.raw, TEXT_TYPES)
+        found, end = members(self.text, start, {"output": pieces.read})
         kind, span = string_at(self.raw, found.get("type")), (start, end)
         role = string_at(self.raw, found.get("role"))
         if (arguments := RESPONSES_CALLS.get(kind)) is not None:
@@ -57,7 +58,7 @@ class _Responses(TopReader):
             )
         elif kind in RESPONSES_RESULTS:
             body = found.get("output")
-            texts, blocks = content_texts(self.text, self.raw, body, TEXT_TYPES)
+            texts, blocks = pieces.of(body)
             call_id = string_at(self.raw, found.get("call_id"))
             self.items.append(
                 Item("result", "tool", span, call_id=call_id, body=body, texts=texts, blocks=blocks)
@@ -89,11 +90,12 @@ class _Chat(TopReader):
     def _element(self, start: int) -> int:
         if self.text[start : start + 1] != "{":
             return skip(self.text, start)
-        found, end = members(self.text, start)
+        pieces = Pieces(self.text, self.raw, TEXT_TYPES)
+        found, end = members(self.text, start, {"content": pieces.read})
         role, span = string_at(self.raw, found.get("role")), (start, end)
         if role == "tool":
             body = found.get("content")
-            texts, blocks = content_texts(self.text, self.raw, body, TEXT_TYPES)
+            texts, blocks = pieces.of(body)
             call_id = string_at(self.raw, found.get("tool_call_id"))
             self.items.append(
                 Item("result", role, span, call_id=call_id, body=body, texts=texts, blocks=blocks)

@@ -11,14 +11,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from pensieve_mcp.errors import PensieveError
 
 Span = tuple[int, int]
 """Start and end of a value in the body, in bytes; `end` is the first one not in it. A string's span has its quotes."""
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class Unreadable(PensieveError):
@@ -32,10 +35,16 @@ _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.S)
 _SCALAR = re.compile(r"[-+.0-9A-Za-z]++")
 _KEY = re.compile(r'"([^"\\]*+(?:\\.[^"\\]*+)*+)"[ \t\n\r]*+:[ \t\n\r]*+', re.S)
 _NEXT = re.compile(r"[ \t\n\r]*+([],}])[ \t\n\r]*+")
+_SMALL = re.compile(
+    r'"([^"\\]*+)"[ \t\n\r]*+:[ \t\n\r]*+("[^"\\]*+(?:\\.[^"\\]*+)*+"|[-+.0-9A-Za-z]++)'
+    r"[ \t\n\r]*+([,}])[ \t\n\r]*+",
+    re.S,
+)  # a member whose value is no object or list, up to what follows it: most are, and one look is quicker than four
 _MARK = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[][{}]', re.S)
 _ESCAPE = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u....|\\.|[^\\]++", re.S)
 # Numbers become floats, since Python refuses integers of more than 4,300 digits; nobody looks at them.
-_scan: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder(strict=False, parse_int=float).scan_once  # type: ignore[attr-defined]  # typeshed leaves it out
+_decoder = json.JSONDecoder(strict=False, parse_int=float)
+_scan: Callable[[str, int], tuple[Any, int]] = _decoder.scan_once  # type: ignore[attr-defined]  # typeshed leaves it out
 
 
 def _wrong(place: int, what: str) -> Unreadable:
@@ -83,9 +92,16 @@ def _skip_deep(text: str, place: int) -> int:
     raise _wrong(place, "brackets do not match")
 
 
-def walk_members(text: str, place: int, visit: Callable[[str, int], int | None]) -> int:
+def walk_members(
+    text: str,
+    place: int,
+    visit: Callable[[str, int], int | None],
+    *,
+    small: dict[str, Span] | None = None,
+) -> int:
     """Go through an object's members in order; answers its end. `visit(key, value_start)` answers the value's
-    end, or None to have it passed over. Raises Unreadable.
+    end, or None to have it passed over. Where `small` is given, values that are no object or list go there, unvisited.
+    Raises Unreadable.
     """
     if text[place : place + 1] != "{":
         raise _wrong(place, "there is no object")
@@ -93,6 +109,12 @@ def walk_members(text: str, place: int, visit: Callable[[str, int], int | None])
     if text[place : place + 1] == "}":
         return place + 1
     while True:
+        if small is not None and (found := _SMALL.match(text, place)) is not None and found[1].isascii():
+            small[found[1]] = found.span(2)
+            if found[3] == "}":
+                return found.end(3)
+            place = found.end()
+            continue
         found = _KEY.match(text, place)
         if found is None:
             raise _wrong(place, "a key with its colon is missing")
@@ -133,18 +155,24 @@ def walk_elements(
         place = mark.end()
 
 
-def members(text: str, place: int) -> tuple[dict[str, Span], int]:
+def members(
+    text: str, place: int, inside: Mapping[str, Callable[[int], int]] = NOTHING
+) -> tuple[dict[str, Span], int]:
     """Where each member's value lies, and the object's end. Of a key that stands twice the last counts, as
     every reader we know has it.
+
+    A list under a key of `inside` is gone through by what stands there, which is given its place and answers its end:
+    what is read anyway need not be passed over first.
     """
     found: dict[str, Span] = {}
 
     def visit(key: str, start: int) -> int:
-        end = skip(text, start)
+        reader = inside.get(key) if text.startswith("[", start) else None
+        end = skip(text, start) if reader is None else reader(start)
         found[key] = (start, end)
         return end
 
-    return found, walk_members(text, place, visit)
+    return found, walk_members(text, place, visit, small=found)
 
 
 def elements(text: str, place: int) -> tuple[list[Span], int]:
@@ -162,7 +190,7 @@ def elements(text: str, place: int) -> tuple[list[Span], int]:
 def decoded(raw: bytes, place: int = 0) -> Any:
     """The value of a small piece. Raises Unreadable."""
     try:
-        return json.loads(raw.decode("utf-8", "surrogateescape"), strict=False, parse_int=float)
+        return _decoder.decode(raw.decode("utf-8", "surrogateescape"))
     except (ValueError, RecursionError) as error:
         raise _wrong(place, f"there is no JSON: {error}") from None
 

@@ -60,6 +60,22 @@ def test_members_stand_where_they_are_found(value: dict[str, Any], blank: str, a
 
 
 @settings(deadline=None)
+@given(st.dictionaries(st.text(max_size=3), VALUES, max_size=5), BLANK)
+def test_members_stand_where_they_are_found_when_lists_are_read_on_the_way(
+    value: dict[str, Any], blank: str
+) -> None:
+    text = written(value, blank, True)
+    seen: list[int] = []
+
+    def reader(start: int) -> int:
+        seen.append(start)
+        return elements(text, start)[1]
+
+    assert members(text, 0, dict.fromkeys(value, reader)) == members(text, 0)
+    assert seen == [start for start, _ in members(text, 0)[0].values() if text[start] == "["]
+
+
+@settings(deadline=None)
 @given(st.lists(VALUES, max_size=6), BLANK)
 def test_elements_stand_where_they_are_found(value: list[Any], blank: str) -> None:
     raw = written(value, blank, False).encode("utf-8", "surrogatepass")
