@@ -38,6 +38,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MOST_WAITING = 256  # jobs; a ledger that is this far behind is stuck, and newer sightings replace older ones
+GATHER_SECONDS = 0.25  # what nobody waits for is written together with what comes up until then,
+GATHERED = 48  # or so many jobs,
+GATHERED_BYTES = 8 * 2**20  # or requests of so many bytes, which are held until then
+PORTION_BYTES = 2**20  # of contents in one transaction: their full text takes as much memory again
+MOST_HOMELESS = 16  # conversations, each with its last request, in which the server has not spoken yet
 MOST_KEPT = 4_096
 MOST_KNOWN = 100_000
 MOST_CALLS = 64  # that a host has been told of and has not made yet; it makes them at once, or never
@@ -66,6 +71,7 @@ class _Sight:
     turn: str = ""
     calls: tuple[SeenCall, ...] = ()
     first: bool = False  # of this request
+    urgent: bool = False  # somebody waits for it
     written: Future[int | None] = field(default_factory=Future, compare=False)
 
 
@@ -122,11 +128,12 @@ class Keeper:
         self._lock = threading.Lock()
         self._waiting: list[_Sight] = []
         self._is_writing = False
+        self._hurry, self._closing = threading.Event(), False
         self._episodes: OrderedDict[tuple[str, str], int] = OrderedDict()
         self._recorded: OrderedDict[tuple[int, str], None] = OrderedDict()
         self._seen: OrderedDict[int, Sighting] = OrderedDict()
         self._known_calls: OrderedDict[str, None] = OrderedDict()
-        self._homeless: dict[tuple[str, str], dict[str, HostResult]] = {}
+        self._homeless: OrderedDict[tuple[str, str], dict[str, HostResult]] = OrderedDict()
         self._real_share: dict[int, float] = {}  # episode → the provider's tokens for a byte sent
         self.totals = Totals()
 
@@ -166,10 +173,14 @@ class Keeper:
         return any(one.call_id not in self._known_calls for one in report.host_results)
 
     def write(self, report: Report, thread: Thread) -> Future[int | None] | None:
-        """Write what a request showed, without waiting for its answer; the future ends with the episode's id. None
-        when nothing will be written.
+        """Write soon what a request showed, without waiting for its answer; the future ends with the episode's id.
+        None when nothing will be written.
         """
         return self._later(_Sight(report, thread, first=True))
+
+    def hurry(self) -> None:
+        """Write what waits now: somebody waits for it."""
+        self._hurry.set()
 
     def saw_calls(
         self, report: Report, thread: Thread, turn: str, calls: Sequence[Call], usage: Usage | None
@@ -183,17 +194,24 @@ class Keeper:
             for call in calls
             if (tool := self._own_tool(call.name, call.namespace)) is not None
         )
-        return self._later(_Sight(report, thread, usage, turn, seen)) if seen else None
+        return self._later(_Sight(report, thread, usage, turn, seen, urgent=True)) if seen else None
 
     def new_turn(self, report: Report, thread: Thread) -> str:
         """A name for the answer to a request."""
         return f"{thread.name or report.session}#{self._token}-{next(self._turns)}"
 
     def saw_answer(
-        self, report: Report, thread: Thread, usage: Usage | None, turn: str = "", *, again: bool = False
+        self,
+        report: Report,
+        thread: Thread,
+        usage: Usage | None,
+        turn: str = "",
+        *,
+        again: bool = False,
+        urgent: bool = False,
     ) -> Future[int | None] | None:
         """The answer has passed by, and told what it cost or not; now all of it is written. `again`: its request
-        was written before.
+        was written before. `urgent`: the host may ask at once what it cost.
         """
         if usage is not None:
             with self._lock:
@@ -204,7 +222,7 @@ class Keeper:
                 totals.written += usage.written
                 totals.answer += usage.output
                 totals.peak = max(totals.peak, usage.input)
-        return self._later(_Sight(report, thread, usage, turn, first=not again))
+        return self._later(_Sight(report, thread, usage, turn, first=not again, urgent=urgent))
 
     def close(self) -> None:
         """Write what waits, within a few seconds, and close."""
@@ -215,6 +233,8 @@ class Keeper:
                 self._workspace.close()
             done.set()
 
+        self._closing = True
+        self._hurry.set()
         self._pool.submit(end)
         done.wait(5.0)
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -226,6 +246,9 @@ class Keeper:
             if len(self._waiting) >= MOST_WAITING:
                 return None
             self._waiting.append(sight)
+            held = sum(one.report.bytes_in for one in self._waiting)
+            if sight.urgent or len(self._waiting) >= GATHERED or held >= GATHERED_BYTES:
+                self._hurry.set()
             begin, self._is_writing = not self._is_writing, True
         if begin:
             self._pool.submit(self._write_all)
@@ -233,7 +256,10 @@ class Keeper:
 
     def _write_all(self) -> None:
         while True:
+            if not self._closing:
+                self._hurry.wait(GATHER_SECONDS)
             with self._lock:
+                self._hurry.clear()
                 sights, self._waiting = self._waiting, []
                 if not sights:
                     self._is_writing = False
@@ -261,9 +287,11 @@ class Keeper:
     def _write(self, sights: Sequence[_Sight]) -> list[int | None]:
         """Write them together; answers the episode of each, None where the server has not spoken yet."""
         workspace = self._opened()
+        self._open_named(workspace, sights)
         found: list[int | None] = []
         results: dict[tuple[int, str], HostResult] = {}
         seen: dict[int, Sighting] = {}
+        last: dict[int, Report] = {}
         for sight in sights:
             report, thread = sight.report, sight.thread
             key = (thread.host, thread.name or report.session)
@@ -271,11 +299,7 @@ class Keeper:
             found.append(episode_id)
             fresh = {one.call_id: one for one in report.host_results}
             if episode_id is None:
-                if (
-                    key[1] and fresh
-                ):  # the server has not spoken in this conversation: keep them until it does
-                    self._homeless.setdefault(key, {}).update(fresh)
-                    self._know(fresh)
+                self._keep_homeless(key, fresh)
                 continue
             for one in (*self._homeless.pop(key, {}).values(), *fresh.values()):
                 if (episode_id, one.call_id) not in self._recorded:
@@ -283,11 +307,33 @@ class Keeper:
             seen[episode_id] = self._sighted(
                 seen.get(episode_id) or self._sighting(workspace, episode_id), sight, episode_id
             )
+            last[episode_id] = report
+        for episode_id, report in last.items():
+            sighting = seen[episode_id]
+            seen[episode_id] = replace(sighting, shares=shares_of(report, sighting.prompt))
         self._record(workspace, results, seen)
-        for episode_id, sighting in seen.items():
-            self._seen[episode_id] = sighting
+        self._seen.update(seen)
         self._know(call_id for _, call_id in results)
         return found
+
+    def _keep_homeless(self, key: tuple[str, str], fresh: Mapping[str, HostResult]) -> None:
+        """The server has not spoken in this conversation: what the host's results say is kept until it does."""
+        if key[1] and fresh:
+            self._homeless[key] = {**self._homeless.pop(key, {}), **fresh}
+            self._know(fresh)
+            if len(self._homeless) > MOST_HOMELESS:
+                self._homeless.popitem(last=False)
+
+    def _open_named(self, workspace: Workspace, sights: Sequence[_Sight]) -> None:
+        """Conversations that are new and that the server knows by the same name, all in one transaction."""
+        new = {
+            (one.thread.host, one.thread.name): None
+            for one in sights
+            if one.thread.is_shared and one.thread.name and not self._run
+        }
+        names = [key for key in new if key not in self._episodes]
+        opened = workspace.ledger.open_episodes("mcp", names) if names else []
+        self._episodes.update((key, one.episode_id) for key, one in zip(names, opened, strict=True))
 
     def _sighted(self, earlier: Sighting, sight: _Sight, episode_id: int) -> Sighting:
         report, usage = sight.report, sight.usage
@@ -314,7 +360,6 @@ class Keeper:
             present=",".join([*_runs(numbers), *(handle for handle in handles if handle.startswith("h"))]),
             last_number=numbers[-1] if numbers else 0,
             calls=(*_still_to_make(earlier.calls, sight.thread, sight.turn), *sight.calls)[-MOST_CALLS:],
-            shares=shares_of(report, prompt),
         )
 
     def _opened(self) -> Workspace:
@@ -364,13 +409,18 @@ class Keeper:
         told = workspace.ledger.told_of([call_id for _, call_id in results]) if results else set()
         contents: dict[bytes, str] = {}
         messages: list[tuple[int, Message]] = []
-        for (episode_id, call_id), one in results.items():
-            if (episode_id, call_id) in told:
+        size = 0
+        for key, one in results.items():
+            if key in told:
                 continue
             text = one.text
             digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
             contents[digest] = text
-            messages.append((episode_id, replace(one.known.message, digest=digest)))
+            messages.append((key[0], replace(one.known.message, digest=digest)))
+            size += len(text)
+            if size >= PORTION_BYTES:
+                workspace.ledger.keep_sightings(messages, contents, {})
+                contents, messages, size = {}, [], 0
         workspace.ledger.keep_sightings(
             messages,
             contents,

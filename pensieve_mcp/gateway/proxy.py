@@ -13,7 +13,7 @@ import contextlib
 import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -51,7 +51,7 @@ HOP_BY_HOP = frozenset(
 OWN_HEADER = b"x-pensieve-gateway"
 CONNECT_SECONDS = 60.0
 IN_THREAD_BYTES = 400_000  # reading more than this takes longer than other streams should wait
-NEWS_SECONDS = 0.05
+PIECE_BYTES = 2**18  # the network's layers copy what they are given at once
 WRITE_SECONDS = 1.0  # an answer waits so long for new handles to stand in the ledger
 ERROR_TYPES = {"anthropic": "api_error", "responses": "server_error", "chat": "server_error"}
 
@@ -105,6 +105,8 @@ class Proxy:
         self._host_names = host_names
         self._told = told
         self._client: httpx2.AsyncClient | None = None
+        # One after the other: reading is not quicker in two threads, and each large body takes its size several times.
+        self._large = ThreadPoolExecutor(1, thread_name_prefix="gateway-large")
 
     # -- life --------------------------------------------------------------------------------------------------
 
@@ -125,6 +127,7 @@ class Proxy:
             else:
                 if self._client is not None:
                     await self._client.aclose()
+                self._large.shutdown(wait=False)
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 
@@ -213,7 +216,6 @@ class _Passing:
         self._counted = False
         self._report: Report | None = None
         self._thread = Thread()
-        self._news: asyncio.TimerHandle | None = None
         self._written: Future[int | None] | None = None
 
     async def go(self) -> None:
@@ -302,8 +304,9 @@ class _Passing:
         if self._gone:
             return b"", None
         body = b"".join(parts)
+        parts.clear()  # of a large body no more copies than are needed
         new = await self._rewritten(body)
-        return new, len(new)
+        return (new if len(new) <= PIECE_BYTES else _in_pieces(new)), len(new)
 
     async def _rest(self, before: bytes) -> AsyncIterator[bytes]:
         if before:
@@ -329,7 +332,8 @@ class _Passing:
             self._tell(Report(self._dialect, len(body), len(body), notes=(f"Passed on unread: {reason}.",)))
             return body
         if len(plain) > IN_THREAD_BYTES:
-            new, report = await asyncio.to_thread(self._proxy._rewriter, plain, self._dialect)
+            loop, proxy = asyncio.get_running_loop(), self._proxy
+            new, report = await loop.run_in_executor(proxy._large, proxy._rewriter, plain, self._dialect)
         else:
             new, report = self._proxy._rewriter(plain, self._dialect)
         self._tell(report)
@@ -346,7 +350,7 @@ class _Passing:
             self._thread = thread
             if keeper.saw_request(report, thread):
                 # Soon, but not while the request is on its way: the model takes longer than that to call.
-                self._news = asyncio.get_running_loop().call_later(NEWS_SECONDS, self._write_news)
+                self._written = keeper.write(report, thread)
 
     def _is_estimate(self) -> bool:
         """Whether it only asks how many tokens a request would have."""
@@ -358,14 +362,6 @@ class _Passing:
         if self._report is not None and not self._is_estimate():
             self._proxy._keeper.count(self._report, status)
 
-    def _write_news(self) -> None:
-        """What the server must know of the request before the model calls it, once."""
-        if self._news is not None:
-            self._news.cancel()
-            self._news = None
-            assert self._report is not None
-            self._written = self._proxy._keeper.write(self._report, self._thread)
-
     # -- and back ----------------------------------------------------------------------------------------------
 
     async def _pass_back(self, answer: httpx2.Response) -> None:
@@ -376,8 +372,9 @@ class _Passing:
         await self._send({"type": "http.response.start", "status": answer.status_code, "headers": headers})
         stream = self._looked_at(answer)
         if stream is None or self._dialect is None or self._report is None:
-            self._write_news()
-            await _until_written(self._written)  # the model may name a new handle in this very answer
+            if self._written is not None:
+                self._proxy._keeper.hurry()  # the model may name a new handle in this very answer
+                await _until_written(self._written)
             async for chunk in answer.aiter_raw():
                 await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
             await self._send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -388,26 +385,26 @@ class _Passing:
         turn = keeper.new_turn(report, self._thread)
         opener = Opener(_value(headers, b"content-encoding"))
         held = b""  # of an answer in one piece the end waits until its calls are written
+        called: Future[int | None] | None = None
         try:
             async for chunk in answer.aiter_raw():
                 plain = opener.feed(chunk)
                 if found := calls.feed(plain):
-                    self._write_news()
                     # Before the host has the end of a call it must stand in the ledger that the call passed here.
-                    await _until_written(keeper.saw_calls(report, self._thread, turn, found, reader.usage()))
+                    called = keeper.saw_calls(report, self._thread, turn, found, reader.usage())
+                    await _until_written(called)
                 ready, held = (chunk, held) if stream else (held, chunk)
                 if ready:
                     await self._send({"type": "http.response.body", "body": ready, "more_body": True})
                 reader.feed(plain)
-                self._write_news()
             if held:
                 if found := calls.end():
-                    await _until_written(keeper.saw_calls(report, self._thread, turn, found, reader.usage()))
+                    called = keeper.saw_calls(report, self._thread, turn, found, reader.usage())
+                    await _until_written(called)
                 await self._send({"type": "http.response.body", "body": held, "more_body": True})
         finally:
-            if self._news is not None:
-                self._news.cancel()  # all of it is written now
-            keeper.saw_answer(report, self._thread, reader.usage(), turn, again=self._written is not None)
+            again, urgent = self._written is not None, called is not None
+            keeper.saw_answer(report, self._thread, reader.usage(), turn, again=again, urgent=urgent)
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
     def _looked_at(self, answer: httpx2.Response) -> bool | None:
@@ -423,6 +420,12 @@ class _Passing:
         if kind.startswith("text/event-stream"):
             return True
         return False if kind.startswith("application/json") else None
+
+
+async def _in_pieces(body: bytes) -> AsyncIterator[bytes]:
+    view = memoryview(body)
+    for start in range(0, len(body), PIECE_BYTES):
+        yield bytes(view[start : start + PIECE_BYTES])
 
 
 async def _until_written(written: Future[int | None] | None) -> None:

@@ -108,25 +108,35 @@ class Ledger:
 
         Raises StorageError.
         """
+        with self._connections.writing() as db:
+            return self._open(db, door, host, thread, title, revision)
+
+    def open_episodes(self, door: str, threads: Sequence[tuple[str, str]]) -> list[EpisodeRecord]:
+        """Several at once, by host and thread, in one transaction. Raises StorageError."""
+        with self._connections.writing() as db:
+            return [self._open(db, door, host, thread) for host, thread in threads]
+
+    def _open(
+        self, db: Database, door: str, host: str, thread: str | None, title: str = "", revision: str = ""
+    ) -> EpisodeRecord:
         door, host, title = _storable(door), _storable(host), _storable(title)
         thread = None if thread is None else _storable(thread)
         now = self._clock()
-        with self._connections.writing() as db:
-            if thread is not None:
-                row = db.conn.execute(
-                    "UPDATE episodes SET state = 'open', last_at = ? "
-                    f"WHERE door = ? AND host = ? AND thread = ? RETURNING {EPISODE_COLUMNS}",
-                    (now, door, host, thread),
-                ).fetchone()
-                if row is not None:
-                    return episode_from(row)
+        if thread is not None:
             row = db.conn.execute(
-                "INSERT INTO episodes "
-                "(handle, door, host, thread, title, state, started_at, last_at, revision) "
-                f"VALUES (?, ?, ?, ?, ?, 'open', ?, ?, ?) RETURNING {EPISODE_COLUMNS}",
-                (new_handle(), door, host, thread, title, now, now, _storable(revision)),
+                "UPDATE episodes SET state = 'open', last_at = ? "
+                f"WHERE door = ? AND host = ? AND thread = ? RETURNING {EPISODE_COLUMNS}",
+                (now, door, host, thread),
             ).fetchone()
-            return episode_from(row)
+            if row is not None:
+                return episode_from(row)
+        row = db.conn.execute(
+            "INSERT INTO episodes "
+            "(handle, door, host, thread, title, state, started_at, last_at, revision) "
+            f"VALUES (?, ?, ?, ?, ?, 'open', ?, ?, ?) RETURNING {EPISODE_COLUMNS}",
+            (new_handle(), door, host, thread, title, now, now, _storable(revision)),
+        ).fetchone()
+        return episode_from(row)
 
     def episode(self, which: int | str) -> EpisodeRecord:
         """By id or handle. Raises Miscast (`no_such_episode`)."""
@@ -322,12 +332,15 @@ class Ledger:
                 "UPDATE ledger_counters SET value = value + ? WHERE name = 'message' RETURNING value",
                 (len(kept),),
             ).fetchone()[0]
-            for number, (episode_id, message) in enumerate(kept, int(last) - len(kept) + 1):
-                self._say(db, episode_id, replace(message, number=number), shadows, now)
-                db.conn.execute(
-                    "INSERT INTO events (episode_id, at, kind, body) VALUES (?, ?, 'said', ?)",
-                    (episode_id, now, str(number)),
-                )
+            numbered = [
+                (episode_id, replace(message, number=number))
+                for number, (episode_id, message) in enumerate(kept, int(last) - len(kept) + 1)
+            ]
+            self._insert(db, numbered, shadows, now)
+            db.conn.executemany(
+                "INSERT INTO events (episode_id, at, kind, body) VALUES (?, ?, 'said', ?)",
+                [(episode_id, now, str(message.number)) for episode_id, message in numbered],
+            )
             for episode_id in there:
                 db.conn.execute(
                     "UPDATE episodes SET last_at = max(last_at, ?), extra = json_patch(extra, ?) WHERE id = ?",
@@ -346,35 +359,49 @@ class Ledger:
         taken = db.conn.execute("SELECT 1 FROM messages WHERE number = ?", (number,)).fetchone()
         if not 0 < number <= last or taken:
             raise ValueError(f"m{number} was {'used before' if taken else 'not reserved'}.")
-        if message.handle is not None and message.host_call_id is not None:
-            db.conn.execute(
-                "INSERT INTO host_handles VALUES (?, ?) ON CONFLICT DO NOTHING",
-                (message.handle, _storable(message.host_call_id)),
-            )
-        db.conn.execute(
-            "INSERT INTO messages VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                number,
-                at,
-                episode_id,
-                message.role,
-                _storable(message.tool),
-                message.tokens,
-                message.digest,
-                _storable(message.label),
-                message.handle,
-                message.invoking,
-                None if message.host_call_id is None else _storable(message.host_call_id),
-                int(message.is_error),
-                message.part_of,
-                json.dumps(message.chunk_ids),
-                _storable(message.kept_thought),
-                "kept" if message.digest else "unknown",
-                SHADOW_VERSION if message.digest else 0,
-            ),
+        self._insert(db, [(episode_id, message)], shadows, at)
+
+    @staticmethod
+    def _insert(
+        db: Database, said: Sequence[tuple[int, Message]], shadows: Mapping[bytes, Shadow], at: float
+    ) -> None:
+        """Messages by episode id, under numbers that are theirs alone."""
+        db.conn.executemany(
+            "INSERT INTO host_handles VALUES (?, ?) ON CONFLICT DO NOTHING",
+            [
+                (message.handle, _storable(message.host_call_id))
+                for _, message in said
+                if message.handle is not None and message.host_call_id is not None
+            ],
         )
-        if message.digest:
-            search.index(db, number, shadows[message.digest], _storable(message.label))
+        db.conn.executemany(
+            "INSERT INTO messages VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            [
+                (
+                    message.number,
+                    at,
+                    episode_id,
+                    message.role,
+                    _storable(message.tool),
+                    message.tokens,
+                    message.digest,
+                    _storable(message.label),
+                    message.handle,
+                    message.invoking,
+                    None if message.host_call_id is None else _storable(message.host_call_id),
+                    int(message.is_error),
+                    message.part_of,
+                    json.dumps(message.chunk_ids),
+                    _storable(message.kept_thought),
+                    "kept" if message.digest else "unknown",
+                    SHADOW_VERSION if message.digest else 0,
+                )
+                for episode_id, message in said
+            ],
+        )
+        for _, message in said:
+            if message.digest:
+                search.index(db, message.number, shadows[message.digest], _storable(message.label))
 
     def _keep_quota(self, episode_id: int) -> None:
         freed = retention.expire(

@@ -14,10 +14,9 @@ from pensieve_mcp.wire.conversation import Conversation, Dialect, Item, Reader
 from pensieve_mcp.wire.spans import Span, blank, decoded, skip, walk_elements, walk_members
 
 MOST_EARLIER = 96  # conversations at once; each keeps its last body
-MOST_BYTES = 48 * 2**20
-PROBE_BYTES = (
-    256  # enough to tell most conversations apart, before what may be a long system prompt is compared
-)
+MOST_BYTES = 32 * 2**20  # of memory that they take all together; the last one is kept whatever its size
+ITEM_BYTES = 1_700  # what an item takes with all that is remembered of it (measured: 1,600)
+PROBE_BYTES = 256  # enough to tell most conversations apart
 
 
 class TopReader:
@@ -72,15 +71,7 @@ class TopReader:
         earlier = self._earlier
         if earlier is None or earlier.top.get(self.list_key, (-1, 0))[0] != start:
             return None
-        low, high = 0, len(earlier.borders)
-        while low < high:  # the longest common run of elements
-            middle = (low + high + 1) // 2
-            end = earlier.borders[middle - 1][0]
-            begin = earlier.borders[low - 1][0] if low else start
-            if self.raw[begin:end] == earlier.raw[begin:end]:
-                low = middle
-            else:
-                high = middle - 1
+        low = common_elements(self.raw, earlier, start)
         if not low:
             return None
         self.borders = list(earlier.borders[:low])
@@ -133,7 +124,7 @@ class Earlier:
             candidates = [(key, kept) for key, kept in self._kept.items() if kept.dialect == dialect]
         best: tuple[int, bytes, Conversation] | None = None
         for key, kept in reversed(candidates):
-            common = _common_elements(raw, kept)
+            common = common_elements(raw, kept) if _may_be_alike(raw, kept) else 0
             if common and (best is None or common > best[0]):
                 best = (common, key, kept)
                 if common >= len(kept.borders) - 3:
@@ -144,27 +135,39 @@ class Earlier:
                 self._kept.pop(best[1], None)  # the same conversation, gone on
             if conversation.borders:
                 self._kept[raw[:64] + str(id(conversation)).encode()] = conversation
-            size = sum(len(one.raw) for one in self._kept.values())
-            while self._kept and (len(self._kept) > MOST_EARLIER or size > MOST_BYTES):
-                size -= len(self._kept.popitem(last=False)[1].raw)
+            size = sum(map(_size, self._kept.values()))
+            while len(self._kept) > 1 and (len(self._kept) > MOST_EARLIER or size > MOST_BYTES):
+                size -= _size(self._kept.popitem(last=False)[1])
         return conversation
 
 
-def _common_elements(raw: bytes, kept: Conversation) -> int:
-    """How many elements both begin with; a look at a few places first."""
+def _size(kept: Conversation) -> int:
+    return len(kept.raw) + ITEM_BYTES * len(kept.items)
+
+
+def _may_be_alike(raw: bytes, kept: Conversation) -> bool:
+    """A small look, before a long system prompt is compared."""
+    end = kept.borders[0][0]
+    probe = slice(max(0, end - PROBE_BYTES), end)
+    return raw[probe] == kept.raw[probe]
+
+
+def common_elements(raw: bytes, kept: Conversation, start: int = 0) -> int:
+    """How many elements both begin with, byte for byte from `start`. Two conversations mostly differ early, so the
+    look goes on in growing steps.
+    """
     borders = kept.borders
-    if not borders:
-        return 0
-    first = borders[0][0]
-    probe = slice(max(0, first - PROBE_BYTES), first)
-    if raw[probe] != kept.raw[probe] or not raw.startswith(kept.raw[:first]):
-        return 0
-    low, high = 1, len(borders)
-    while low < high:
-        middle = (low + high + 1) // 2
-        begin, end = borders[low - 1][0], borders[middle - 1][0]
-        if raw[begin:end] == kept.raw[begin:end]:
-            low = middle
-        else:
-            high = middle - 1
+
+    def same(low: int, high: int) -> bool:
+        begin = borders[low - 1][0] if low else start
+        return raw.startswith(kept.raw[begin : borders[high - 1][0]], begin)
+
+    low, step = 0, 1
+    while low + step <= len(borders) and same(low, low + step):
+        low += step
+        step *= 2
+    while step > 1:
+        step //= 2
+        if low + step <= len(borders) and same(low, low + step):
+            low += step
     return low

@@ -241,11 +241,11 @@ class Edit:
 
 def splice(body: bytes, edits: Iterable[Edit]) -> bytes:
     """The body with these places changed and everything else as it was. Raises ValueError for edits that overlap."""
-    parts: list[bytes] = []
-    place = 0
+    view, place = memoryview(body), 0  # a large body is copied once
+    parts: list[bytes | memoryview] = []
     for edit in sorted(edits, key=lambda one: (one.start, one.end)):
         if edit.start < place or edit.end < edit.start or edit.end > len(body):
             raise ValueError(f"the edit of {edit.start} to {edit.end} overlaps what ends at {place}")
-        parts += (body[place : edit.start], edit.new)
+        parts += (view[place : edit.start], edit.new)
         place = edit.end
-    return b"".join((*parts, body[place:])) if parts else body
+    return b"".join((*parts, view[place:])) if parts else body

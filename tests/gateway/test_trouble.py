@@ -136,9 +136,9 @@ def test_a_stream_that_is_cut_off_arrives_as_far_as_it_came_and_leaves_no_call_b
         assert caught.value.partial == part
         here.upstream.behaviour = usual
 
-        before = said.turn()
+        assert said.turn() == said.body()
+        assert not said.call("checkBudget").is_error
         sighting = said.episode.sighting()
-        assert before == said.body()
         assert sighting is not None and "call_9" not in {seen.call_id for seen in sighting.calls}
         assert here.gateway.keeper.totals.troubles == []
 
