@@ -140,11 +140,22 @@ const part = (callID, tool, input, output) =>
 const steps = JSON.parse(process.argv[2])
 const messages = steps.map(s => ({ parts: [part(s.id, s.tool, s.input, s.text), { type: "text" }] }))
 await hooks["experimental.chat.messages.transform"]({}, { messages })
+const written = tool => ({
+  type: "message.part.updated",
+  properties: { part: { type: "tool", tool, callID: "c", state: { status: "running" } } },
+})
 const called = { args: { msg_id: "m2" } }
-await hooks["tool.execute.before"]({ tool: "pensieve_deleteContext", sessionID: "s", callID: "c" }, called)
+const before = hooks["tool.execute.before"]({ tool: "pensieve_deleteContext", sessionID: "s", callID: "c" }, called)
+await new Promise(done => setTimeout(done, 300))
+const early = structuredClone(called)
+await hooks.event({ event: { type: "session.idle", properties: {} } })
+await hooks.event({ event: written("pensieve_deleteContext") })
+await before
+const during = structuredClone(called)
+await hooks["tool.execute.after"]({ tool: "pensieve_deleteContext", callID: "c", args: called.args }, {})
 const other = { args: {} }
 await hooks["tool.execute.before"]({ tool: "other_deleteContext", sessionID: "s", callID: "c" }, other)
-console.log(JSON.stringify({ messages, called, other }))
+console.log(JSON.stringify({ messages, early, during, called, other }))
 """
 
 
@@ -179,7 +190,10 @@ def test_the_plugin_of_opencode_says_that_it_is_there_and_what_the_prompt_holds(
 
     assert states[0]["output"].startswith("[pensieve: m2 forgotten · readChunk result")
     assert states[1]["output"].startswith("m4 · ") and "pensieve_plugin" not in states[2]["input"]
-    assert answer["called"]["args"] == {"msg_id": "m2", "pensieve_plugin": "request present=1-6"}
+    assert answer["during"]["args"] == {"msg_id": "m2", "pensieve_plugin": "request present=1-6"}
+    assert answer["early"]["args"] == answer["called"]["args"] == {"msg_id": "m2"}, (
+        "what opencode keeps and shows"
+    )
     assert answer["other"]["args"] == {}
 
 
@@ -193,7 +207,7 @@ def test_without_an_answer_of_the_rule_nothing_is_dropped_and_nothing_said(
     answer = in_opencode(tmp_path, steps_of(deleting(), "opencode"), rule)
 
     assert "long words" in answer["messages"][0]["parts"][0]["state"]["output"]
-    assert answer["called"]["args"] == {"msg_id": "m2"}
+    assert answer["during"]["args"] == answer["called"]["args"] == {"msg_id": "m2"}
 
 
 # -- what the server makes of it -------------------------------------------------------------------------------------
@@ -265,12 +279,13 @@ def installed(played: Stage, host: str, *words: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def run_without_gateway(played: Any, program: list[str], extra: dict[str, str]) -> None:
+def run_without_gateway(played: Any, program: list[str], extra: dict[str, str]) -> str:
     done = subprocess.run(
         program, cwd=played.work, env={**played.environment, **_QUIET, **extra}, stdin=subprocess.DEVNULL,
         capture_output=True, text=True, encoding="utf-8", errors="replace", timeout=240,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-2_000:] + done.stderr[-2_000:]
+    return done.stdout + done.stderr
 
 
 def needs(host: str) -> Any:
@@ -315,13 +330,16 @@ def test_opencode_with_the_plugin_sends_no_deleted_text(tmp_path: Path) -> None:
     with ScriptedModel(turns) as model:
         played = stage("opencode", tmp_path, model)
         installed(played, "opencode", "--plugin")
-        run_without_gateway(played, [str(binary("opencode")), "run", PROMPT], {})
+        shown = run_without_gateway(played, [str(binary("opencode")), "run", PROMPT], {})
         sent = played.sent()
+        kept = b"".join(path.read_bytes() for path in played.home.rglob("opencode.db*"))
 
     assert [SECRET in body for body in sent][-4:] == [False, True, False, True]
     assert "[pensieve: m2 forgotten" in sent[-2]
     assert "Restored m2 in its old place." in sent[-1]
     assert not any("In our record only" in body or "pensieve_plugin" in body for body in sent)
+    assert "pensieve_deleteContext" in shown and "pensieve_plugin" not in shown
+    assert b"deleteContext" in kept and b"pensieve_plugin" not in kept
 
 
 @pytest.mark.host
@@ -331,12 +349,22 @@ def test_opencode_with_the_plugin_sends_no_deleted_text(tmp_path: Path) -> None:
 def test_claude_code_with_the_mod_drops_deleted_text_at_its_compaction(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is said that the text stands until then; and the hook is silent, since nothing else was taken."""
+    """It is said that the text stands until then; a call's arguments go as well, its signed thinking stays; and the
+    hook is silent, since nothing else was taken.
+    """
+    long = {"key": "log", "summary": "the log", "content": "A calm sea it was. " * 60}
     turns: list[list[dict[str, Any]]] = [
         [{"tool": "plan", "args": PLAN}],
         [{"tool": "readChunk", "args": {"chunk_id": "1"}}],
         [{"tool": "readChunk", "args": {"chunk_id": "2"}}],
+        [{"thinking": "SHALL I NOTE IT?"}, {"text": "I note."}, {"tool": "note", "args": long}],
         [{"tool": "deleteContext", "args": {"msg_id": handle(1, "m")}}],
+        [
+            {
+                "tool": "deleteContext",
+                "args": {"msg_id": lambda results: f"m{int(handle(3, 'm')(results)[1:]) - 1}"},
+            }
+        ],
         [{"tool": "checkBudget", "args": {}}],
         [{"tool": "deleteContext", "args": {"msg_id": handle(2, "m")}}],
         [{"text": "END"}],
@@ -353,6 +381,15 @@ def test_claude_code_with_the_mod_drops_deleted_text_at_its_compaction(
     assert "until it compacts next" in sent[-2]
     assert SECRET in sent[-3] and SECRET not in sent[-2] and "[pensieve: m4 forgotten" in sent[-2]
     assert re.search(r"m6 · c2", sent[-2])  # what was not deleted is there, word for word
+    assert "A calm sea it was." in sent[-3] and "A calm sea it was." not in sent[-2]
+    said = [block for message in json.loads(sent[-2])["messages"] if message["role"] == "assistant"
+            for block in message["content"]]  # fmt: skip
+    at = next(place for place, block in enumerate(said) if block["type"] == "thinking")
+    assert [block["type"] for block in said[at : at + 3]] == ["thinking", "text", "tool_use"]
+    assert (said[at]["thinking"], said[at]["signature"]) == ("SHALL I NOTE IT?", "c2lnbmVk")
+    assert said[at + 2]["input"]["pensieve"].startswith("[pensieve: m7 forgotten · note call")
+    budget = tool_results(json.loads(sent[-1]))[-1]["text"]
+    assert re.search(r"Deleted m6: (\d+) tokens freed\.\nThe host's prompt holds \1 deleted", budget), budget
     assert not any("Handover of conversation" in body for body in sent)
     assert not any("pensieve_plugin" in body for body in sent)
 

@@ -1,7 +1,8 @@
 """A scripted stand-in for an LLM's API, on the loopback, for real coding agents to run against.
 
 It speaks as much of three wire formats as they need: Anthropic Messages, OpenAI Responses and Gemini, streaming
-and not. The "model" is a list of turns, each a list of actions: `{"text": …}` or `{"tool": NAME, "args": {…}}`,
+and not. The "model" is a list of turns, each a list of actions: `{"text": …}`, `{"thinking": …}` (Anthropic's) or
+`{"tool": NAME, "args": {…}}`,
 where NAME is the bare name of a tool; an argument that is a function is called with the tool results that the
 host has sent back so far. Hosts that defer tools behind a search are searched as a model would. Requests
 without tools (titles, quota probes) get a short canned text. Every request is kept, so that a test sees what
@@ -198,6 +199,8 @@ def anthropic_message(body: dict[str, Any], actions: list[dict[str, Any]]) -> di
     names, results = tool_names(body), tool_results(body)
     content: list[dict[str, Any]] = []
     for action in actions:
+        if "thinking" in action:
+            content.append({"type": "thinking", "thinking": action["thinking"], "signature": "c2lnbmVk"})
         if "text" in action:
             content.append({"type": "text", "text": action["text"]})
         if "load" in action:
@@ -257,6 +260,12 @@ def anthropic_events(message: dict[str, Any]):
                     "delta": {"type": "text_delta", "text": block["text"]},
                 },
             )
+        elif block["type"] == "thinking":
+            empty = dict(block, thinking="", signature="")
+            yield "content_block_start", {"type": "content_block_start", "index": i, "content_block": empty}
+            for kind, name in (("thinking_delta", "thinking"), ("signature_delta", "signature")):
+                delta = {"type": kind, name: block[name]}
+                yield "content_block_delta", {"type": "content_block_delta", "index": i, "delta": delta}
         else:
             yield (
                 "content_block_start",

@@ -2,8 +2,8 @@
 // at compaction, without a gateway.
 //
 // A mod may not touch the conversation while a turn runs, but it owns compaction: the messages that this hook returns become
-// the transcript, with no model call. So it hands back every message as it was, less the text of results which stand
-// forgotten. Which those are, it asks the one rule of pensieve, which reads it off the transcript; so resumed and forked
+// the transcript, with no model call. So it hands back every message as it was, less the results and the arguments of calls
+// which stand forgotten. Which those are, it asks the one rule of pensieve, which reads it off the transcript; so resumed and forked
 // sessions come out right. Early access: the interface may change between releases.
 const RULE = ["pensieve", "hook", "forgotten"]
 const OURS = /^mcp__(?:plugin_.+_)?pensieve__([A-Za-z]+)$/
@@ -62,9 +62,20 @@ export const register = on => {
     const isAnyDeleted = steps.some(step => OURS.exec(step.tool)?.[1] === "deleteContext")
     // With the session's name, the hook that follows a compaction learns that this one took nothing else.
     const compacts = isAnyDeleted ? await $.session.id() : ""
-    const results = (isAnyDeleted ? await ask($, { steps, compacts }) : undefined)?.results ?? {}
+    const { results = {}, calls = {} } = (isAnyDeleted ? await ask($, { steps, compacts }) : undefined) ?? {}
     let isAnyChanged = false
     const messages = e.messages.map(m => {
+      if ((m.toolUses ?? []).some(u => nameOf(u.text) in calls)) {
+        isAnyChanged = true
+        // Thinking stands in messages of its own; these hold calls, and words said with them.
+        const toolUses = m.toolUses.map(({ tool_use_id, tool, input, text }) => {
+          const name = nameOf(text)
+          if (!(name in calls)) return { tool_use_id, tool, input }
+          gone.add(`m${Number(name.slice(1)) - 1}`) // a call's number is its result's less one
+          return { tool_use_id, tool, input: calls[name] }
+        })
+        return { role: m.role, text: m.text, toolUses }
+      }
       if (!(m.toolResults ?? []).some(t => nameOf(t.text) in results)) return m
       isAnyChanged = true
       const toolResults = m.toolResults.map(t => {

@@ -9,19 +9,25 @@ const TELLS = ["deleteContext", "restoreContext", "checkBudget"] // their answer
 const CHANGES = ["deleteContext", "restoreContext"]
 const MARK = "pensieve_plugin"
 const PATIENCE_MS = 60_000 // a runner may have to fetch the program at first
+const WRITTEN_MS = 1_000 // for opencode to write down a call as it begins; it takes some milliseconds
 
 const ask = steps =>
   new Promise(done => {
     const pieces = []
-    const child = spawn(RULE[0], RULE.slice(1), { stdio: ["pipe", "pipe", "ignore"], timeout: PATIENCE_MS })
-    child.on("error", () => done(undefined))
+    const child = spawn(RULE[0], RULE.slice(1), { stdio: ["pipe", "pipe", "ignore"] })
+    const patience = setTimeout(() => child.kill(), PATIENCE_MS)
+    const answered = answer => {
+      clearTimeout(patience)
+      done(answer)
+    }
+    child.on("error", () => answered(undefined))
     child.stdin.on("error", () => {})
     child.stdout.on("data", piece => pieces.push(piece))
     child.on("close", code => {
       try {
-        done(code === 0 ? JSON.parse(Buffer.concat(pieces).toString("utf8")) : undefined)
+        answered(code === 0 ? JSON.parse(Buffer.concat(pieces).toString("utf8")) : undefined)
       } catch {
-        done(undefined)
+        answered(undefined)
       }
     })
     child.stdin.end(JSON.stringify({ steps }))
@@ -42,9 +48,25 @@ const runs = numbers =>
 
 export const Pensieve = async () => {
   const sessions = new Map() // session → { key, answer, present }
+  const begun = new Map() // call → { isWritten, done }
+  const writing = callID => {
+    if (!begun.has(callID)) {
+      if (begun.size > 64) begun.delete(begun.keys().next().value) // calls that never ended
+      const one = {}
+      one.isWritten = new Promise(done => (one.done = done))
+      begun.set(callID, one)
+    }
+    return begun.get(callID)
+  }
   let isAnswered // a promise: whether the rule answers here; without it nothing is dropped, and nothing is said
 
   return {
+    event: async ({ event }) => {
+      const part = event.type === "message.part.updated" ? event.properties.part : undefined
+      if (part?.type !== "tool" || !TELLS.includes(OURS.exec(part.tool)?.[1])) return
+      if (part.state.status === "running") writing(part.callID).done()
+    },
+
     "experimental.chat.messages.transform": async (_input, output) => {
       const parts = output.messages.flatMap(m => m.parts).filter(p => p.type === "tool" && OURS.test(p.tool))
       if (parts.length === 0) return
@@ -78,7 +100,16 @@ export const Pensieve = async () => {
         isAnswered = undefined // perhaps next time
         return
       }
+      // opencode shows and keeps these very arguments: the word to the server goes in after it has written them down as
+      // the call begins, and out before it does so as the call ends.
+      const { isWritten } = writing(input.callID)
+      await Promise.race([isWritten, new Promise(done => setTimeout(done, WRITTEN_MS))])
       output.args[MARK] = `request present=${sessions.get(input.sessionID)?.present ?? ""}`
+    },
+
+    "tool.execute.after": async input => {
+      begun.delete(input.callID)
+      if (OURS.test(input.tool)) delete input.args?.[MARK]
     },
   }
 }
