@@ -122,8 +122,8 @@ class Settings:
     ask_url: str = _setting("", "Address of the endpoint of that backend.")
     ask_constrain: str = _setting(
         "auto",
-        "Let that backend sample only calls that are possible now: auto (yes; no for anthropic), on, off. Where a "
-        "provider bills its prompt cache, off is cheaper.",
+        "Let that backend sample only calls that are possible now: auto (as far as its prompt cache holds), on (every "
+        "id, too; costs the cache of openai and anthropic), off.",
         choices=("auto", "on", "off"),
     )
     gateway_policy: str = _setting(

@@ -43,6 +43,8 @@ class Prompt:
     tools: tuple[dict[str, Any], ...] = ()
     narrowed: tuple[dict[str, Any], ...] = ()
     """The same tools with what can be named now alone (messages, chunks, notes), for whoever enforces schemas."""
+    every: tuple[dict[str, Any], ...] = ()
+    """All tools of the dialect, the same at every turn, for whoever can be told which of them may be called now."""
     text: str = ""
     grammar: str = ""
     stop: tuple[str, ...] = ()

@@ -206,7 +206,7 @@ def test_anthropics_stream_becomes_one_reply() -> None:
 
     assert reply.text == "I look." and reply.calls[0].arguments == {"answer": "x"}
     assert reply.usage.prompt_tokens == 25 and reply.usage.cached_tokens == 20
-    assert len(served.asked) == 2 and served.asked[1]["system"] == "S"
+    assert len(served.asked) == 2 and served.asked[1]["system"][0]["text"] == "S"
     assert served.asked[1]["tools"][0]["input_schema"] == {"type": "object", "properties": {}}
 
 

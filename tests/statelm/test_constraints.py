@@ -67,7 +67,7 @@ def a_whole_question(body: dict[str, Any], place: int) -> Answer:
 
 def test_the_schemas_sent_name_what_is_there_and_nothing_else(workspace) -> None:
     with serving(a_whole_question) as served:
-        bodies = ask(workspace, served, None)
+        bodies = ask(workspace, served, None, constrain=True)
 
     names = [[t["function"]["name"] for t in body["tools"]] for body in bodies]
     assert all(body["tool_choice"] == "required" for body in bodies)
@@ -92,11 +92,14 @@ def test_the_schemas_sent_name_what_is_there_and_nothing_else(workspace) -> None
     assert field(bodies[4], "readNote", "key")["enum"] == ["hive"]
 
 
-def test_switched_off_the_tools_change_only_when_one_is_offered(workspace) -> None:
+@pytest.mark.parametrize(("constrain", "choice"), [(None, "required"), (False, "auto")])
+def test_unless_asked_the_tools_change_only_when_one_is_offered(
+    workspace, constrain: bool | None, choice: str
+) -> None:
     with serving(a_whole_question) as served:
-        bodies = ask(workspace, served, None, constrain=False)
+        bodies = ask(workspace, served, None, constrain=constrain)
 
-    assert all(body["tool_choice"] == "auto" for body in bodies)
+    assert all(body["tool_choice"] == choice for body in bodies)
     assert "enum" not in field(bodies[2], "readChunk", "chunk_id")
     assert bodies[1]["tools"] == bodies[2]["tools"], "a prompt cache holds"
 
@@ -125,20 +128,69 @@ def test_a_server_that_refuses_in_every_way_is_told_once_and_keeps_its_way(works
     assert [body["tool_choice"] for body in served.asked] == ["required", "auto"] * 2
 
 
-def test_openai_itself_is_asked_strictly(workspace) -> None:
+OPENAI = "https://api.openai.com/v1"
+
+
+def test_openai_itself_is_told_what_may_be_called_beside_schemas_that_never_change(workspace) -> None:
+    with serving(a_whole_question) as served:
+        backend = OpenAI(Choice("openai", "m", OPENAI), poster=Poster(served.url + "/v1", {}))
+        Loop.over(workspace, "Which word is hidden in the seventh hive?", dialect("ours")).run(backend)
+        backend.close()
+
+    bodies = served.asked
+    assert len(bodies) == 5 and all(body["tools"] == bodies[0]["tools"] for body in bodies)
+    allowed = []
+    for body in bodies:
+        assert body["tool_choice"]["type"] == "allowed_tools" and body["parallel_tool_calls"] is False
+        assert body["tool_choice"]["allowed_tools"]["mode"] == "required"
+        allowed.append([t["function"]["name"] for t in body["tool_choice"]["allowed_tools"]["tools"]])
+    assert "readChunk" not in allowed[0] and "readChunk" in allowed[1]
+    assert "readNote" not in allowed[3] and "readNote" in allowed[4]
+    assert set(allowed[4]) <= {t["function"]["name"] for t in bodies[0]["tools"]}
+    strict_ones = [t["function"] for t in bodies[0]["tools"] if "strict" in t["function"]]
+    assert len(strict_ones) >= len(bodies[0]["tools"]) - 1
+    for function in strict_ones:
+        everywhere(function["parameters"])
+
+
+@pytest.mark.parametrize(("constrain", "ways"), [
+    (None, ["allowed_tools", "required"]), (True, ["required", "required"]), (False, ["auto"]),
+])  # fmt: skip
+def test_openai_in_an_older_version_is_asked_with_less(
+    workspace, constrain: bool | None, ways: list[str]
+) -> None:
+    """Azure, for one, may not know a list of allowed tools, nor strict schemas."""
     prompt = Loop.over(workspace, "Q?", dialect("ours")).prompt()
-    with serving([said("finish", answer="x")]) as served:
-        backend = OpenAI(
-            Choice("openai", "m", "https://api.openai.com/v1"), poster=Poster(served.url + "/v1", {})
+
+    def older(body: dict[str, Any], place: int) -> Answer:
+        refused = isinstance(body["tool_choice"], dict) or any(
+            "strict" in t["function"] for t in body["tools"]
         )
-        backend.reply(prompt)
+        return Answer([b'{"error": "unknown parameter"}'], 400) if refused else said("finish", answer="x")
+
+    with serving(older) as served:
+        choice = Choice("openai", "m", OPENAI, constrain=constrain)
+        backend = OpenAI(choice, poster=Poster(served.url + "/v1", {}))
+        for _ in range(2):
+            assert backend.reply(prompt).calls[0].name == "finish"
+
+    given = [one["tool_choice"] for one in served.asked]
+    assert [one if isinstance(one, str) else one["type"] for one in given] == [*ways, ways[-1]]
+
+
+def test_openai_is_bound_to_what_can_be_named_where_asked(workspace) -> None:
+    loop = Loop.over(workspace, "Q?", dialect("ours"))
+    loop.act(call("searchEngine", keyword="hidden word seventh hive"))
+    with serving([said("finish", answer="x")]) as served:
+        backend = OpenAI(Choice("openai", "m", OPENAI, constrain=True), poster=Poster(served.url + "/v1", {}))
+        backend.reply(loop.prompt())
 
     (body,) = served.asked
     assert body["tool_choice"] == "required" and body["parallel_tool_calls"] is False
+    assert field(body, "readChunk", "chunk_id")["enum"]
     for tool in body["tools"]:
-        function = tool["function"]
-        assert function["strict"] is True, function["name"]
-        everywhere(function["parameters"])
+        assert tool["function"]["strict"] is True, tool["function"]["name"]
+        everywhere(tool["function"]["parameters"])
 
 
 def everywhere(schema: dict[str, Any]) -> None:

@@ -15,6 +15,9 @@ from pensieve_mcp.statelm.turns import Call, Prompt, Reply, Usage
 DEFAULT_URL = "https://api.anthropic.com"
 KEY_VARIABLES = ("PENSIEVE_ASK_KEY", "ANTHROPIC_API_KEY")
 VERSION = "2023-06-01"
+KEPT = {"type": "ephemeral"}
+"""Marks up to where the provider keeps what it computed: without a mark it keeps nothing. One behind the tools and the
+system prompt, one behind the last message, from where the next turn looks back for what is still the same."""
 
 
 class Anthropic:
@@ -47,11 +50,14 @@ class Anthropic:
         system, messages = blocks(prompt.messages)
         body: dict[str, Any] = {
             "model": self.model,
-            "system": system,
             "messages": messages,
             "max_tokens": prompt.max_output_tokens,
             "stream": True,
         }
+        if system:  # after the tools and before the messages
+            body["system"] = [{"type": "text", "text": system, "cache_control": KEPT}]
+        if messages:
+            messages[-1]["content"][-1]["cache_control"] = KEPT
         if prompt.tools:
             # a forced call has no thought before it, and tools that change every turn cost the prompt cache: only where
             # asked for

@@ -4,7 +4,7 @@ speak it."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from pensieve_mcp.errors import BackendError
@@ -17,9 +17,14 @@ from pensieve_mcp.statelm.turns import Call, Prompt, Reply, Usage
 DEFAULT_URL = "http://127.0.0.1:11434/v1"  # Ollama's, on this machine
 KEY_VARIABLES = ("PENSIEVE_ASK_KEY", "OPENAI_API_KEY")
 MAX_CALLS = 50
-WAYS = ("strict", "required", "free")
-"""How calls are bound: exactly to the schema (OpenAI's own), a call of some tool (llama.cpp and vLLM make a grammar of
-the schemas then), or not at all. A server that refuses one is asked in the next."""
+LESS = {"allowed": "required", "strict": "narrow", "narrow": "required", "required": "free", "free": ""}
+"""How calls are bound, and what a server is asked that refuses it.
+
+allowed    always the same strict schemas, and a list of what may be called now: the prompt cache holds (OpenAI's own)
+strict     only what can be named now, strictly; narrow: the same for servers that make a grammar of schemas
+required   a call of one of the tools that can be used now
+free       tools that can be used now, or none
+"""
 ENFORCES = re.compile(r"^https://[\w.-]*\.?openai\.(com|azure\.com)\b")
 
 
@@ -34,7 +39,8 @@ class OpenAI:
         self._hear = hear or (lambda text: None)
         address = choice.url or DEFAULT_URL
         enforces = ENFORCES.search(address) is not None
-        self._way = "free" if choice.constrain is False else "strict" if enforces else "required"
+        usual, exact = ("allowed", "strict") if enforces else ("required", "narrow")
+        self._way = {None: usual, True: exact, False: "free"}[choice.constrain]
         if poster is None and enforces and not choice.key:
             raise BackendError(
                 f"There is no key for {address}.",
@@ -56,19 +62,20 @@ class OpenAI:
             body["temperature"] = self.temperature
         if prompt.stop:
             body["stop"] = list(prompt.stop)
-        for way in WAYS[WAYS.index(self._way) :]:
+        way = self._way
+        while True:
             try:
                 reply = self._poster.stream(
                     "/chat/completions", {**body, **_tools(prompt, way)}, self._gather
                 )
             except Refused as refused:
-                if not prompt.tools or refused.status not in (400, 422) or way == WAYS[-1]:
+                if not prompt.tools or refused.status not in (400, 422) or not LESS[way]:
                     raise
+                way = LESS[way]
                 continue
             if prompt.tools:
                 self._way = way  # what the server did not know is not asked of it again
             return reply
-        raise AssertionError("the last way returns or raises")
 
     def close(self) -> None:
         self._poster.close()
@@ -121,13 +128,20 @@ def _tools(prompt: Prompt, way: str) -> dict[str, Any]:
     """Tools, and how much of their schemas is to be enforced."""
     if not prompt.tools:
         return {}
-    if way == "free":
-        return {"tools": list(prompt.tools), "tool_choice": "auto"}
-    tools = list(prompt.narrowed or prompt.tools)
-    if way == "required":
-        return {"tools": tools, "tool_choice": "required"}
-    bound = [strict(tool) for tool in tools]
-    return {"tools": bound, "tool_choice": "required", "parallel_tool_calls": False}
+    if way == "allowed":
+        names = [
+            {"type": "function", "function": {"name": tool["function"]["name"]}} for tool in prompt.tools
+        ]
+        now = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": names}}
+        return _strict(prompt.every or prompt.tools, now)
+    if way == "strict":
+        return _strict(prompt.narrowed or prompt.tools, "required")
+    tools = prompt.narrowed or prompt.tools if way == "narrow" else prompt.tools
+    return {"tools": list(tools), "tool_choice": "auto" if way == "free" else "required"}
+
+
+def _strict(tools: Sequence[dict[str, Any]], choice: Any) -> dict[str, Any]:
+    return {"tools": [strict(tool) for tool in tools], "tool_choice": choice, "parallel_tool_calls": False}
 
 
 def _usage(given: Any) -> Usage | None:

@@ -63,6 +63,7 @@ class Ours:
             ),
             tools=tools_of(offer),
             narrowed=tuple(narrowed(conversation, offer, tool) for tool in tools_of(offer)),
+            every=tuple(spec for name, spec in _specs().items() if self.search or name != "searchEngine"),
         )
 
     def read(self, reply: Reply) -> tuple[str, list[Call]]:

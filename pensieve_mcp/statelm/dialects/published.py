@@ -134,6 +134,7 @@ class Published:
             messages=tuple(messages),
             tools=tools,
             narrowed=tuple(_narrowed(conversation, offer, tool) for tool in tools),
+            every=tuple(t for t in TOOLS if self.search or t["function"]["name"] != "searchEngine"),
             text=printed(messages, tools),
             stop=("<|im_end|>",),
             max_output_tokens=2_048,
