@@ -18,13 +18,11 @@ from typing import Any
 
 from pensieve_mcp.errors import WorkspaceError
 from pensieve_mcp.gateway.proxy import Upstream
+from pensieve_mcp.gateway.vendors import ANTHROPIC, CHATGPT, OPENAI, V1
 from pensieve_mcp.hosts.errors import HostError
 from pensieve_mcp.hosts.jsonc import Jsonc
 from pensieve_mcp.hosts.toml_tables import rendered
 
-ANTHROPIC = "https://api.anthropic.com"
-OPENAI = "https://api.openai.com/v1"
-CHATGPT = "https://chatgpt.com/backend-api/codex"  # where Codex goes when logged in with ChatGPT
 LOGIN_SECONDS = 10.0
 SERVER_NAME = "pensieve"
 HOSTS = ("claude", "codex", "opencode")
@@ -161,7 +159,7 @@ def _codex_route(program: str, environment: Mapping[str, str], upstream: str | N
         return Route((Upstream.of(url, "/v1"),), {"provider": str(provider)}, warnings)
     url = upstream or config.get("openai_base_url") or environment.get("OPENAI_BASE_URL")
     if not isinstance(url, str) or not url:
-        url = CHATGPT if _logged_in_with_chatgpt(program, environment) else OPENAI
+        url = CHATGPT if _logged_in_with_chatgpt(program, environment) else OPENAI + V1
     return Route((Upstream.of(url, "/v1"),))
 
 
@@ -218,7 +216,7 @@ def _opencode_route(environment: Mapping[str, str], folder: Path, upstream: str 
     found: dict[str, str] = {}
     for variable, name in (("ANTHROPIC_API_KEY", "anthropic"), ("OPENAI_API_KEY", "openai")):
         if environment.get(variable):
-            found[name] = ANTHROPIC + "/v1" if name == "anthropic" else OPENAI
+            found[name] = (ANTHROPIC if name == "anthropic" else OPENAI) + V1
     places = [home / "opencode" / name for name in ("opencode.json", "opencode.jsonc", "config.json")]
     if named := environment.get("OPENCODE_CONFIG"):
         places.append(Path(named))
@@ -235,7 +233,7 @@ def _opencode_route(environment: Mapping[str, str], folder: Path, upstream: str 
         raise WorkspaceError(
             "opencode has no provider whose address is known here.",
             hint="Set ANTHROPIC_API_KEY or OPENAI_API_KEY, or give a provider a baseURL. Logged in to Anthropic by "
-            "opencode auth login: pensieve run --upstream https://api.anthropic.com/v1 opencode.",
+            f"opencode auth login: pensieve run --upstream {ANTHROPIC}{V1} opencode.",
             slug="bad_upstream",
         )
     upstreams = tuple(Upstream.of(url, f"/{name}") for name, url in found.items())

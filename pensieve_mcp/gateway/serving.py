@@ -28,8 +28,6 @@ from pensieve_mcp.wire.reading import Earlier
 if TYPE_CHECKING:
     from pensieve_mcp.workspace import Workspace
 
-ANTHROPIC = "https://api.anthropic.com"
-OPENAI = "https://api.openai.com"
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
 STOP_SECONDS = 8.0
 SWITCH_SECONDS = 0.0005
