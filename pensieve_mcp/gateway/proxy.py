@@ -100,6 +100,7 @@ class Proxy:
     ) -> None:
         """`host_names`: names that a client may call us by, None for any. `told` hears of each request."""
         self._upstreams = sorted(upstreams, key=lambda one: -len(one.prefix))
+        self._bases = {one: httpx2.URL(one.url) for one in upstreams}
         self._rewriter = rewriter
         self._keeper = keeper
         self._host_names = host_names
@@ -216,6 +217,7 @@ class _Passing:
         self._counted = False
         self._report: Report | None = None
         self._thread = Thread()
+        self._is_news = False  # it shows what the server must know before the model calls it
         self._written: Future[int | None] | None = None
 
     async def go(self) -> None:
@@ -251,7 +253,7 @@ class _Passing:
         path: bytes = (self._scope.get("raw_path") or self._scope["path"].encode())[
             len(self._upstream.prefix) :
         ]
-        base = httpx2.URL(self._upstream.url)
+        base = self._proxy._bases[self._upstream]
         target = base.raw_path.rstrip(b"/") + path + (b"?" + query if query else b"")
         request = httpx2.Request(
             self._scope["method"],
@@ -348,9 +350,7 @@ class _Passing:
             keeper = self._proxy._keeper
             thread = thread_of(dict(self._headers), report.session)
             self._thread = thread
-            if keeper.saw_request(report, thread):
-                # Soon, but not while the request is on its way: the model takes longer than that to call.
-                self._written = keeper.write(report, thread)
+            self._is_news = keeper.saw_request(report, thread)
 
     def _is_estimate(self) -> bool:
         """Whether it only asks how many tokens a request would have."""
@@ -362,16 +362,24 @@ class _Passing:
         if self._report is not None and not self._is_estimate():
             self._proxy._keeper.count(self._report, status)
 
+    def _write_news(self) -> None:
+        """Once, and not while the request is on its way: the model takes longer than that to call."""
+        if self._is_news:
+            self._is_news = False
+            assert self._report is not None
+            self._written = self._proxy._keeper.write(self._report, self._thread)
+
     # -- and back ----------------------------------------------------------------------------------------------
 
     async def _pass_back(self, answer: httpx2.Response) -> None:
         listed = _listed(answer.headers.raw)
         headers = [(n.lower(), v) for n, v in answer.headers.raw if n.lower() not in HOP_BY_HOP | listed]
         self._begun = True
-        self._count(answer.status_code)
         await self._send({"type": "http.response.start", "status": answer.status_code, "headers": headers})
         stream = self._looked_at(answer)
         if stream is None or self._dialect is None or self._report is None:
+            self._count(answer.status_code)
+            self._write_news()
             if self._written is not None:
                 self._proxy._keeper.hurry()  # the model may name a new handle in this very answer
                 await _until_written(self._written)
@@ -390,6 +398,7 @@ class _Passing:
             async for chunk in answer.aiter_raw():
                 plain = opener.feed(chunk)
                 if found := calls.feed(plain):
+                    self._write_news()
                     # Before the host has the end of a call it must stand in the ledger that the call passed here.
                     called = keeper.saw_calls(report, self._thread, turn, found, reader.usage())
                     await _until_written(called)
@@ -397,12 +406,17 @@ class _Passing:
                 if ready:
                     await self._send({"type": "http.response.body", "body": ready, "more_body": True})
                 reader.feed(plain)
+                self._write_news()
+                if not self._counted:  # when the first bytes are through, as all that is for us alone
+                    self._count(answer.status_code)
             if held:
                 if found := calls.end():
                     called = keeper.saw_calls(report, self._thread, turn, found, reader.usage())
                     await _until_written(called)
                 await self._send({"type": "http.response.body", "body": held, "more_body": True})
         finally:
+            if not self._counted:
+                self._count(answer.status_code)
             again, urgent = self._written is not None, called is not None
             keeper.saw_answer(report, self._thread, reader.usage(), turn, again=again, urgent=urgent)
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
