@@ -17,6 +17,7 @@ from pensieve_mcp.wire.conversation import Conversation, Item
 from pensieve_mcp.wire.spans import Edit, decoded, encoded, members, places_in_string
 
 ARGUMENT = "pensieve"  # the one argument that a forgotten call keeps
+NO_ARGUMENTS = (b"{}", b'"{}"', b'""', b"null")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ def done_to(conversation: Conversation, known: Known, entry: Entry, *, applied: 
         elif entry.forgotten_parts:
             freed = _stub_parts(conversation, edits, known, entry)
             saved, state = freed or 0, "whole" if freed is None else "in part"
-        if not known.is_ours:
+        if not known.is_ours and known.item.kind == "result":
             _line(conversation, edits, known)
     message = known.message
     standing = Standing(
@@ -83,7 +84,7 @@ def _stub(conversation: Conversation, edits: list[Edit], item: Item, entry: Entr
         return 0
     words = stub(replace(entry, forgotten_parts=(), part_tokens=0))
     if item.kind == "call":
-        _stub_arguments(edits, item, words)
+        _stub_arguments(conversation, edits, item, words)
     elif not item.blocks:
         edits.append(Edit(*item.body, encoded(words)))
     else:
@@ -91,12 +92,16 @@ def _stub(conversation: Conversation, edits: list[Edit], item: Item, entry: Entr
     return max(0, (item.body[1] - item.body[0]) // BYTES_PER_TOKEN - stub_tokens(words))
 
 
-def _stub_arguments(edits: list[Edit], item: Item, words: str) -> None:
+def _stub_arguments(conversation: Conversation, edits: list[Edit], item: Item, words: str) -> None:
     assert item.body is not None
+    if conversation.bytes_of(item.body) in NO_ARGUMENTS:
+        return  # nothing that a stub could stand for
     if item.is_free:
         new = encoded(words)
     else:
-        fields = b"{" + encoded(ARGUMENT) + b": " + encoded(words) + b"}"
+        # The argument's name says whose words these are: no brackets.
+        told = words.removeprefix("[pensieve: ").removesuffix("]")
+        fields = b"{" + encoded(ARGUMENT) + b": " + encoded(told) + b"}"
         new = encoded(fields.decode("ascii")) if item.in_string else fields
     edits.append(Edit(*item.body, new))
 

@@ -287,7 +287,7 @@ class Keeper:
     def _write(self, sights: Sequence[_Sight]) -> list[int | None]:
         """Write them together; answers the episode of each, None where the server has not spoken yet."""
         workspace = self._opened()
-        self._open_named(workspace, sights)
+        named = self._open_named(workspace, sights)
         found: list[int | None] = []
         results: dict[tuple[int, str], HostResult] = {}
         seen: dict[int, Sighting] = {}
@@ -295,7 +295,7 @@ class Keeper:
         for sight in sights:
             report, thread = sight.report, sight.thread
             key = (thread.host, thread.name or report.session)
-            episode_id = self._episode(workspace, report, thread, key)
+            episode_id = self._episode(workspace, report, thread, key, named)
             found.append(episode_id)
             fresh = {one.call_id: one for one in report.host_results}
             if episode_id is None:
@@ -324,16 +324,18 @@ class Keeper:
             if len(self._homeless) > MOST_HOMELESS:
                 self._homeless.popitem(last=False)
 
-    def _open_named(self, workspace: Workspace, sights: Sequence[_Sight]) -> None:
-        """Conversations that are new and that the server knows by the same name, all in one transaction."""
-        new = {
-            (one.thread.host, one.thread.name): None
-            for one in sights
-            if one.thread.is_shared and one.thread.name and not self._run
-        }
-        names = [key for key in new if key not in self._episodes]
-        opened = workspace.ledger.open_episodes("mcp", names) if names else []
-        self._episodes.update((key, one.episode_id) for key, one in zip(names, opened, strict=True))
+    def _open_named(self, workspace: Workspace, sights: Sequence[_Sight]) -> dict[tuple[str, str], int]:
+        """Episodes of conversations that are new and that the server knows by the same name, by host and name: all
+        begun in one transaction.
+        """
+        named = dict.fromkeys((s.thread.host, s.thread.name) for s in sights if self._is_own(s.thread))
+        new = [key for key in named if key not in self._episodes]
+        opened = workspace.ledger.open_episodes("mcp", new) if new else []
+        return {key: one.episode_id for key, one in zip(new, opened, strict=True)}
+
+    def _is_own(self, thread: Thread) -> bool:
+        """Whether its name alone says which episode it is."""
+        return thread.is_shared and bool(thread.name) and (thread.is_lasting or not self._run)
 
     def _sighted(self, earlier: Sighting, sight: _Sight, episode_id: int) -> Sighting:
         report, usage = sight.report, sight.usage
@@ -369,9 +371,15 @@ class Keeper:
         return self._workspace
 
     def _episode(
-        self, workspace: Workspace, report: Report, thread: Thread, key: tuple[str, str]
+        self,
+        workspace: Workspace,
+        report: Report,
+        thread: Thread,
+        key: tuple[str, str],
+        new: Mapping[tuple[str, str], int],
     ) -> int | None:
-        """The server's episode of this conversation: by messages of ours in it, or by the host's name of it.
+        """The server's episode of this conversation: by messages of ours in it, or by the host's name of it; `new` are
+        those just begun.
 
         In a `pensieve run` the gateway decides which it is and tells the server.
         """
@@ -380,8 +388,7 @@ class Keeper:
             found: int | None = self._episodes[key]
         else:
             named = thread.name if thread.is_shared else ""
-            is_own = bool(named) and (thread.is_lasting or not self._run)
-            found = None if is_own else _episode_of_messages(workspace, report)
+            found = new.get(key) if self._is_own(thread) else _episode_of_messages(workspace, report)
             if found is None and thread.parent:
                 found = self._episodes.get((thread.host, thread.parent))
             if found is None and named:

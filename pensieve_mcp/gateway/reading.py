@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pensieve_mcp.errors import PensieveError
 from pensieve_mcp.handles import MessageRef, parse_message_ids
@@ -32,6 +32,9 @@ _HEAD = re.compile(
 )
 _STUB = re.compile(
     r"\A(?:Wall time: [0-9.]+ seconds\n)?(?:Output:\n)?\[pensieve: (?P<handle>m\d{1,14}|h[0-9a-f]{2,32}) forgotten"
+)
+_CALL_STUB = re.compile(
+    rb'\A"?\{\s*\\?"pensieve\\?":\s*\\?"(?:\[pensieve: )?(?:m\d{1,14}|h[0-9a-f]{2,32}) forgotten'
 )
 _TOKENS = re.compile(r"(?:\A| · )(?P<tokens>[\d,]+) tokens(?: · |\Z)")
 _TRUTHS = dict.fromkeys(("true", "1", "1.0", "yes", "on", "t", "y"), True) | dict.fromkeys(
@@ -91,6 +94,7 @@ class Asked:
     refs: tuple[MessageRef, ...]
     pin: bool | None = None
     summary: str = ""
+    keep_thought: bool = False  # of a host's call its arguments, too
 
 
 class Lines:
@@ -165,7 +169,7 @@ def own_result(
         call,
         Message(number - 1, "assistant", tool, size, b"", host_call_id=call.call_id),
         is_ours=True,
-        is_stub=call.body is not None and b"[pensieve: " in conversation.bytes_of(call.body)[:60],
+        is_stub=is_stubbed_call(conversation, call),
     )
     exchange = Exchange(asking, result, not failed)
     item.memo["own"] = (key, call, exchange)
@@ -200,7 +204,20 @@ def _asked(conversation: Conversation, call: Item) -> Asked | None:
     if pin is not None and wanted is None:
         return None
     summary = arguments.get("summary")
-    return Asked(tuple(refs), wanted, " ".join(summary.split()) if isinstance(summary, str) else "")
+    return Asked(
+        tuple(refs),
+        wanted,
+        " ".join(summary.split()) if isinstance(summary, str) else "",
+        _TRUTHS.get(str(arguments.get("keep_thought")).strip().lower(), False),
+    )
+
+
+def is_stubbed_call(conversation: Conversation, call: Item) -> bool:
+    """Whether its arguments are a stub already."""
+    if call.body is None:
+        return False
+    head = conversation.bytes_of(call.body)[:120]
+    return _CALL_STUB.match(head) is not None or (call.is_free and head.startswith(b'"[pensieve: '))
 
 
 def part_borders(text: str) -> list[int]:
@@ -214,31 +231,43 @@ def part_borders(text: str) -> list[int]:
 # -- the host's own results ------------------------------------------------------------------------------------------
 
 
-def may_have_handle(conversation: Conversation, item: Item, handle_tokens: int) -> bool:
-    """Words or pictures of the host's own tools, large enough; what loads tools is none of ours to touch."""
+def may_have_handle(conversation: Conversation, item: Item, call: Item, handle_tokens: int) -> bool:
+    """Words or pictures of the host's own tools, large enough, or the answer to a call that is; what loads tools is
+    none of ours to touch.
+    """
     if item.body is None:
         return False
     made = item.memo.get("may")
-    if made is None or made[0] != handle_tokens:
-        made = item.memo["may"] = (handle_tokens, _may_have_handle(conversation, item, handle_tokens))
-    return made[1]
+    if made is None or made[0] != handle_tokens or made[1] is not call:
+        may = _may_have_handle(conversation, item, call, handle_tokens)
+        made = item.memo["may"] = (handle_tokens, call, may)
+    return made[2]
 
 
-def _may_have_handle(conversation: Conversation, item: Item, handle_tokens: int) -> bool:
+def _may_have_handle(conversation: Conversation, item: Item, call: Item, handle_tokens: int) -> bool:
     heads = [conversation.raw[start : min(end, start + 200)] for start, end in item.blocks]
     if any(b'"tool_reference"' in head for head in heads):
         return False
     if not item.texts and not any(b'"image"' in head for head in heads):
         return False
     # Two bytes a token is less than any text takes but Chinese, Japanese and Korean; those are counted anyway.
-    return _size(item) >= handle_tokens * 2 or _begins_with_stub(conversation, item)
+    least = handle_tokens * 2
+    return _size(item) >= least or _size(call) >= least or _begins_with_stub(conversation, item)
 
 
 def host_result(
-    conversation: Conversation, place: int, item: Item, call: Item, handle: str, lines: Lines
-) -> Known:
-    """A host's result by its name. One that stands there as a stub has no tokens."""
-    key = (place, handle)
+    conversation: Conversation,
+    place: int,
+    item: Item,
+    call: Item,
+    handle: str,
+    lines: Lines,
+    handle_tokens: int,
+) -> Known | None:
+    """A host's result by its name; None where neither it nor its call has so many tokens. One that stands there as a
+    stub has no tokens. What is large in the call is told, since it can be deleted with the result.
+    """
+    key = (place, handle, handle_tokens)
     made = item.memo.get("host")
     if made is not None and made[0] == key and made[1] is call:
         return made[2]  # type: ignore[no-any-return]
@@ -259,11 +288,36 @@ def host_result(
         host_call_id=item.call_id,
         is_error=item.is_error,
     )
-    words = " ".join(part for part in (message.tool, message.label) if part)
-    line = "" if is_stub else f"{handle} · {words} · {tokens:,} tokens\n"
-    known = Known(place, item, message, is_ours=False, is_stub=is_stub, line=line)
+    arguments = 0
+    if call.body is not None and _size(call) >= handle_tokens * 2:
+        raw = conversation.bytes_of(call.body)
+        arguments = lines.tokens(raw, lambda: count_tokens(raw.decode("utf-8", "replace")))
+    known: Known | None = None
+    if is_stub or max(tokens, arguments) >= handle_tokens:
+        words = " ".join(part for part in (message.tool, message.label) if part)
+        large = arguments >= handle_tokens
+        more = f" · {arguments:,} in its call, which keep_thought drops too" if large else ""
+        line = "" if is_stub else f"{handle} · {words} · {tokens:,} tokens{more}\n"
+        known = Known(place, item, message, is_ours=False, is_stub=is_stub, line=line)
     item.memo["host"] = (key, call, known)
     return known
+
+
+def may_be_stubbed(conversation: Conversation, call: Item) -> bool:
+    """Whether the provider takes other arguments for it: those of its own tools (OpenAI's local shell) have a form."""
+    return call.body is not None and (conversation.dialect == "anthropic" or call.in_string or call.is_free)
+
+
+def host_call(conversation: Conversation, result: Known, place: int, call: Item) -> Known:
+    """The call that a host's result answers, under the result's name: whoever restores one restores both."""
+    message = replace(
+        result.message,
+        number=HOST_NUMBERS + place,
+        role="assistant",
+        tokens=_size(call) // 4 + 8,
+        is_error=False,
+    )
+    return Known(place, call, message, is_ours=False, is_stub=is_stubbed_call(conversation, call))
 
 
 def host_text(conversation: Conversation, item: Item, handle: str) -> str:

@@ -19,7 +19,9 @@ from pensieve_mcp.gateway.reading import (
     Known,
     Lines,
     asked,
+    host_call,
     host_result,
+    may_be_stubbed,
     may_have_handle,
     own_result,
     said_from,
@@ -142,15 +144,28 @@ class Replay:
             # Small ones have a name, too, which nobody is told: a host may clear an old result, and the name that
             # another one got because of it must not change.
             handle = self._names.name(item.call_id, HOST_NUMBERS + place)
-            if handle is not None and may_have_handle(conversation, item, least):
+            if handle is not None and may_have_handle(conversation, item, call, least):
                 self._host_result(conversation, place, item, call, handle)
 
     def _host_result(
         self, conversation: Conversation, place: int, item: Item, call: Item, handle: str
     ) -> None:
-        known = host_result(conversation, place, item, call, handle, self._lines)
-        if known.is_stub or known.message.tokens >= (self.rules.handle_tokens or 0):
+        least = self.rules.handle_tokens or 0
+        known = host_result(conversation, place, item, call, handle, self._lines, least)
+        if known is not None:
             self._say(known)
+
+    def _host_call(self, conversation: Conversation, number: int, tool: str) -> list[int]:
+        """The number of the call that this result of the host answers, if its arguments can be deleted; of one that
+        never was there is nothing to restore.
+        """
+        result = self.known[number]
+        place, call, _ = self._calls[result.item.call_id]
+        if HOST_NUMBERS + place not in self.known:
+            if tool == RESTORE or not may_be_stubbed(conversation, call):
+                return []
+            self._say(host_call(conversation, result, place, call))
+        return [HOST_NUMBERS + place]
 
     def _say(self, known: Known) -> None:
         self.known[known.message.number] = known
@@ -170,6 +185,8 @@ class Replay:
                 if len(found) != 1:
                     continue  # when in doubt nothing is deleted
                 number = found[0]
+                if tool == RESTORE or (wanted.keep_thought and wanted.pin is None):
+                    numbers += self._host_call(conversation, number, tool)
             elif ref.number is None or ref.number not in self.known or ref.number >= before:
                 continue
             else:

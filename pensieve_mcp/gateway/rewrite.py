@@ -121,7 +121,7 @@ def _rewritten(conversation: Conversation, replay: Replay) -> tuple[bytes, Repor
             stubbed += 1
         elif done.standing.state == "waiting":
             waiting += done.standing.tokens
-        if not known.is_ours and not known.is_stub:
+        if not known.is_ours and not known.is_stub and known.message.role == "tool":
             host.append(HostResult(known, conversation))
     body = splice(conversation.raw, edits)
     notes = (

@@ -19,6 +19,7 @@ from pensieve_mcp.gateway.timing import Policy
 from pensieve_mcp.ledger.hostnames import host_handle
 from pensieve_mcp.wire.conversation import Conversation
 from pensieve_mcp.wire.dialects import read_request
+from pensieve_mcp.wire.openai import arguments_of
 from pensieve_mcp.wire.reading import Earlier
 
 EAGER = Policy("eager")
@@ -139,9 +140,20 @@ def test_the_arguments_of_a_call_go_when_the_call_is_deleted(dialect: str) -> No
     conversation = read_request(out, dialect)  # type: ignore[arg-type]
     call = next(i for i in conversation.items if i.kind == "call" and i.call_id == "call_0000")
     assert call.body is not None
-    arguments = json.loads(conversation.bytes_of(call.body))
-    arguments = json.loads(arguments) if call.in_string else arguments
-    assert list(arguments) == ["pensieve"] and arguments["pensieve"].startswith("[pensieve: m1 forgotten")
+    arguments = arguments_of(conversation, call)
+    assert isinstance(arguments, dict) and list(arguments) == ["pensieve"]
+    assert re.fullmatch(
+        r"m1 forgotten · note call · 8\d tokens · restoreContext m1 brings it back", arguments["pensieve"]
+    )
+
+
+@dialects
+def test_a_call_without_arguments_has_nothing_that_a_stub_could_stand_for(dialect: str) -> None:
+    talk = Talk()
+    talk.delete(f"m{talk.own('checkBudget', {}, 'much is left') - 1}")
+    body = talk.body(dialect)
+
+    assert sent(body, dialect)[0] == body
 
 
 @dialects
@@ -323,6 +335,69 @@ def test_a_hosts_result_can_be_forgotten_and_comes_back(dialect: str) -> None:
     assert results(again, dialect)[call_id] == results(with_line, dialect)[call_id]
 
 
+@dialects
+def test_the_arguments_of_a_hosts_call_go_with_its_result_when_asked_and_come_back(dialect: str) -> None:
+    """What a host writes into files stands in its calls, and their results are small."""
+    talk = Talk()
+    call_id = talk.host("Written.", "Write", file_path="a.py", content="WRITTEN " * 300)
+    talk.host("row " * 300, path="b.py")
+    body = talk.body(dialect)
+    shown, report = sent(body, dialect, handle_tokens=100)
+    write, read = report.host_results
+    line = results(shown, dialect)[call_id]
+    assert re.fullmatch(
+        rf"{write.handle} · Write a\.py · \d tokens · \d{{3}} in its call, which keep_thought drops too\nWritten\.",
+        line,
+    )
+    assert "keep_thought" not in results(shown, dialect)["call_0001"]
+
+    talk.delete(write.handle)
+    without = sent(talk.body(dialect), dialect, handle_tokens=100)[0]
+    assert b"WRITTEN" in without and b"Written." not in without
+    talk.delete(f"{write.handle},{read.handle}", keep_thought=True)
+    body = talk.body(dialect)
+    out, report = sent(body, dialect, handle_tokens=100)
+    assert b"WRITTEN" not in out and b"row row" not in out
+    assert len(differences(body, out, dialect)) == 4
+    conversation = read_request(out, dialect)  # type: ignore[arg-type]
+    call = next(item for item in conversation.items if item.kind == "call" and item.call_id == call_id)
+    arguments = arguments_of(conversation, call)
+    assert isinstance(arguments, dict) and list(arguments) == ["pensieve"]
+    assert re.fullmatch(
+        rf"{write.handle} forgotten · Write call · a\.py · 6\d\d tokens · restoreContext {write.handle} brings it back",
+        arguments["pensieve"],
+    )
+    assert [one.handle for one in report.host_results] == [write.handle, read.handle]
+    assert sent(out, dialect, handle_tokens=100)[0] == out
+
+    talk.restore(write.handle)
+    again = sent(talk.body(dialect), dialect, handle_tokens=100)[0]
+    assert again.count(b"WRITTEN") == body.count(b"WRITTEN") and b"row row" not in again
+    assert results(again, dialect)[call_id] == line
+
+
+def test_a_call_of_a_providers_own_tool_keeps_its_form() -> None:
+    """The shell of OpenAI takes its action in one form only; its output goes, the call stays."""
+    talk = Talk()
+    call_id = talk.host("row " * 300, "shell")
+    data = json.loads(talk.body("responses"))
+    call = next(item for item in data["input"] if item.get("call_id") == call_id)
+    call.clear()
+    call |= {
+        "type": "local_shell_call",
+        "call_id": call_id,
+        "action": {"type": "exec", "command": ["ls", "x" * 4_000]},
+    }
+    raw = json.dumps(data).encode()
+    handle = sent(raw, "responses", handle_tokens=100)[1].host_results[0].handle
+    more = Talk()
+    more.delete(handle, keep_thought=True)
+    data["input"] += json.loads(more.body("responses").replace(b"call_0000", b"call_0009"))["input"][1:]
+    out = json.loads(sent(json.dumps(data).encode(), "responses", handle_tokens=100)[0])
+
+    assert call in out["input"] and b"row row" not in json.dumps(out).encode()
+
+
 @cache
 def alike() -> tuple[str, str]:
     """Two call ids whose names begin with the same four digits."""
@@ -421,6 +496,8 @@ STEPS = st.lists(
         st.tuples(st.just("restore"), st.integers(0, 30)),
         st.tuples(st.just("failed delete"), st.integers(0, 30)),
         st.tuples(st.just("delete host"), st.integers(0, 30)),
+        st.tuples(st.just("delete host with its call"), st.integers(0, 30)),
+        st.tuples(st.just("restore host"), st.integers(0, 30)),
     ),
     max_size=14,
 )
@@ -435,10 +512,14 @@ def told(
             talk.read(value)
         elif kind == "host":
             talk.host(value)
-        elif kind == "delete host":
+        elif "host" in kind:
             _, report = sent(talk.body(dialect), dialect, handle_tokens=handle_tokens)
             if report.host_results:
-                talk.delete(report.host_results[value % len(report.host_results)].handle)
+                handle = report.host_results[value % len(report.host_results)].handle
+                if kind == "restore host":
+                    talk.restore(handle)
+                else:
+                    talk.delete(handle, **({"keep_thought": "true"} if "call" in kind else {}))
         elif kind == "failed delete":
             talk.own("deleteContext", {"msg_id": f"m{value}"}, "no", is_error=True)
         elif kind == "restore":
