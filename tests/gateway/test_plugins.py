@@ -387,7 +387,7 @@ def test_claude_code_with_the_mod_drops_deleted_text_at_its_compaction(
     at = next(place for place, block in enumerate(said) if block["type"] == "thinking")
     assert [block["type"] for block in said[at : at + 3]] == ["thinking", "text", "tool_use"]
     assert (said[at]["thinking"], said[at]["signature"]) == ("SHALL I NOTE IT?", "c2lnbmVk")
-    assert said[at + 2]["input"]["pensieve"].startswith("[pensieve: m7 forgotten · note call")
+    assert said[at + 2]["input"]["pensieve"].startswith("m7 forgotten · note call")
     budget = tool_results(json.loads(sent[-1]))[-1]["text"]
     assert re.search(r"Deleted m6: (\d+) tokens freed\.\nThe host's prompt holds \1 deleted", budget), budget
     assert not any("Handover of conversation" in body for body in sent)
