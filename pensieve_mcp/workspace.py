@@ -628,6 +628,22 @@ class Workspace:
                 raise
         return building.build(self.corpus, plan, cancel=cancel, progress=progress)
 
+    def upgrade_now(
+        self,
+        *,
+        progress: Callable[[BuildProgress], None] | None = None,
+        cancel: Callable[[], bool] = lambda: False,
+    ) -> bool:
+        """Let the sentence model read every passage in this process, as a server does while idle, and wait for it.
+
+        False when cancelled, or while another process builds. Raises BackendError when the model cannot be had.
+        """
+        from pensieve_mcp import building
+
+        return building.upgrade(
+            self.corpus, self.plan(), seconds=float("inf"), cancel=cancel, progress=progress
+        )
+
     def build(
         self, chunk_set: ChunkSet | None = None, *, under: tuple[str, ...] = (), wait_seconds: float = 2.0
     ) -> BuildProgress:

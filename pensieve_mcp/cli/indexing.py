@@ -31,9 +31,14 @@ WAIT_SECONDS = 0.5  # between looks at what another process is building
 
 @click.command(short_help="Read documents and make them searchable.")
 @click.argument("paths", nargs=-1, metavar="[PATH]...")
+@click.option(
+    "--meaning",
+    is_flag=True,
+    help="Let the sentence model read every passage now; else a server does while idle.",
+)
 @json_option
 @command_options
-def index(shell: Shell, paths: tuple[str, ...], as_json: bool) -> None:
+def index(shell: Shell, paths: tuple[str, ...], meaning: bool, as_json: bool) -> None:
     """Read the documents under PATH and make them searchable; again later for what changed.
 
     Each PATH is a folder or a file. Without PATH the current workspace is brought up to date. Unchanged files cost
@@ -41,12 +46,20 @@ def index(shell: Shell, paths: tuple[str, ...], as_json: bool) -> None:
     """
     with shell.open(*paths, making=True) as workspace:
         progress = build(workspace)
+        if meaning and progress.state != "failed":
+            progress = read_for_meaning(workspace, progress)
         data = overview(workspace, progress)
         if as_json:
             put_json(data)
         else:
             put(sentence(data))
             say_what_is_missing(workspace, data)
+            if (
+                not meaning
+                and workspace.settings.upgrade
+                and data["passages"] - data["upgraded_passages"] > 0
+            ):
+                say_meaning(workspace, data)
         if progress.state == "failed":
             raise WorkspaceError(
                 f"Indexing stopped: {progress.detail}", hint="Run it again; what is done is kept."
@@ -64,6 +77,27 @@ def build(workspace: Workspace) -> BuildProgress:
             time.sleep(WAIT_SECONDS)
             progress = workspace.build_now(progress=tell)  # the turn is ours once the other is done, or dead
     return progress
+
+
+def read_for_meaning(workspace: Workspace, before: BuildProgress) -> BuildProgress:
+    """The sentence model reads what it has not read yet, with a bar on a terminal; what is done is kept."""
+    if workspace.settings.encoder != "static":
+        say(
+            f"The encoder {workspace.settings.encoder} has read every passage; there is nothing more to read."
+        )
+        return before
+    with bar(f"Reading {workspace.name}", meaning=True) as tell:
+        done = workspace.upgrade_now(progress=tell)
+    if not done:
+        say(
+            f"{workspace.progress().owner or 'Another process'} is at work on {workspace.name}; run it again later."
+        )
+    return workspace.progress()
+
+
+def say_meaning(workspace: Workspace, data: dict[str, Any]) -> None:
+    if words := meaning_words(workspace.settings, data["passages"], data["upgraded_passages"]):
+        say(f"Search by meaning: {words}.")
 
 
 def overview(workspace: Workspace, progress: BuildProgress | None = None) -> dict[str, Any]:
@@ -143,10 +177,8 @@ def status(shell: Shell, as_json: bool) -> None:
         put(sentence(data))
         put("Folders: " + ", ".join(f"{root['name']} = {root['folder']}" for root in data["roots"]))
         put(f"State: {data['state_folder']}")
-        if data["passages"]:
-            words = meaning_words(workspace.settings, data["passages"], data["upgraded_passages"])
-            if words:
-                put(f"Search by meaning: {words}.")
+        if words := meaning_words(workspace.settings, data["passages"], data["upgraded_passages"]):
+            put(f"Search by meaning: {words}.")
         say_what_is_missing(workspace, data)
 
 
@@ -159,8 +191,8 @@ def meaning_words(settings: Settings, passages: int, refined: int) -> str:
     if not settings.upgrade:
         return "by word tables alone, since the setting upgrade is off"
     return (
-        f"the sentence model has read {refined:,} of {count(passages, 'passage')}; word tables stand in for the rest, "
-        "and a running server goes on with it while idle"
+        f"the sentence model has read {refined:,} of {count(passages, 'passage')}; word tables stand in for the rest. "
+        "A running server goes on with it while idle, `pensieve index --meaning` does it now"
     )
 
 

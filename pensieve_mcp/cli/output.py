@@ -72,8 +72,8 @@ def bold(text: str) -> str:
 
 
 @contextmanager
-def bar(title: str) -> Iterator[Callable[[BuildProgress], None]]:
-    """A bar of a build at a terminal (stderr); elsewhere silent."""
+def bar(title: str, *, meaning: bool = False) -> Iterator[Callable[[BuildProgress], None]]:
+    """A bar of a build at a terminal (stderr), `meaning`: of what the sentence model reads; elsewhere silent."""
     if not _terminal(sys.stderr):
         yield lambda progress: None
         return
@@ -83,20 +83,19 @@ def bar(title: str) -> Iterator[Callable[[BuildProgress], None]]:
     with Progress(
         TextColumn("{task.description}"),
         BarColumn(),
-        TextColumn("{task.completed:,.0f} of {task.total:,.0f} documents · {task.fields[chunks]:,} chunks"),
+        TextColumn("{task.completed:,.0f} of {task.total:,.0f} {task.fields[what]}"),
         TimeRemainingColumn(compact=True),
         console=Console(stderr=True, no_color=_no_colour()),
         transient=True,
     ) as shown:
-        task = shown.add_task(title, total=1, chunks=0)
+        task = shown.add_task(title, total=1, what="")
 
         def tell(progress: BuildProgress) -> None:
-            shown.update(
-                task,
-                completed=progress.documents_done,
-                total=max(1, progress.documents_total),
-                chunks=progress.chunks,
-            )
+            done, total = progress.documents_done, progress.documents_total
+            what = f"documents · {progress.chunks:,} chunks"
+            if meaning:
+                done, total, what = progress.upgraded_passages, progress.passages, "passages"
+            shown.update(task, completed=done, total=max(1, total), what=what)
 
         yield tell
 

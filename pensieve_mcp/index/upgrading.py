@@ -16,6 +16,9 @@ from pensieve_mcp.index.highlight import stretches
 from pensieve_mcp.index.types import Encoder, PassageTexts
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from pensieve_mcp.index.vectors import VectorStore
 
 # The best of many short texts is near to anything: without this, lines of code outdo whole functions (nDCG@10 of
@@ -41,9 +44,17 @@ def upgrade(
     seconds: float,
     cancel: Callable[[], bool],
 ) -> bool:
-    """True when no passage is left. The caller holds the write lock. Raises BackendError, StorageError."""
+    """True when no passage is left. The caller holds the write lock. Raises BackendError, StorageError.
+
+    When the time is over, or somebody cancels, the passages that are done by then are kept; a slow machine, which
+    makes no whole batch in `seconds`, comes to its end as well, since at least one passage a call is made.
+    """
+    import numpy as np
+
     ends = time.monotonic() + seconds
     for batch in _batches(vectors.pending("upgraded"), COMMITTED_AT_ONCE):
+        if cancel() or time.monotonic() >= ends:
+            return False
         given = texts(batch)
         ids: list[int] = []
         pieces: list[str] = []
@@ -53,17 +64,29 @@ def upgrade(
                 ids.append(passage)
                 pieces.append(piece)
                 weights.append(STRETCH_WEIGHT if number else 1.0)
-        made = []
-        for start in range(0, len(pieces), ENCODED_AT_ONCE):
-            if cancel() or time.monotonic() >= ends:
-                return False
+        made: list[NDArray[np.float32]] = []
+        whole = 0  # pieces of passages that are done
+        is_over = False
+        while whole < len(pieces) and not is_over:
+            start = sum(map(len, made))
             made.append(model.documents(pieces[start : start + ENCODED_AT_ONCE]))
-        if made:
-            import numpy as np
-
-            vectors.replace(ids, np.concatenate(made), kind="upgraded", weights=weights)
+            whole = _whole(ids, start + len(made[-1]))
+            is_over = cancel() or (whole > 0 and time.monotonic() >= ends)
+        if whole:
+            vectors.replace(
+                ids[:whole], np.concatenate(made)[:whole], kind="upgraded", weights=weights[:whole]
+            )
             vectors.commit(generation)
+        if whole < len(pieces):
+            return False
     return True
+
+
+def _whole(ids: Sequence[int], done: int) -> int:
+    """How many of the first `done` pieces belong to passages of which all pieces are among them."""
+    while 0 < done < len(ids) and ids[done - 1] == ids[done]:
+        done -= 1
+    return done
 
 
 def fill(

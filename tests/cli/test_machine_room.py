@@ -248,3 +248,20 @@ def test_a_file_that_is_not_there_is_neither_in_nor_out(pensieve: Pensieve, docu
         assert (said.code, said.out) == (1, "") and f"{name} is not there." in said.err
     assert pensieve("explain", documents / "lease.md").code == 0
     assert "none of the roots" in pensieve("explain", __file__).out
+
+
+def test_the_sentence_model_reads_now_when_told_to_and_where_it_stands_is_said(
+    pensieve: Pensieve, tmp_path: Path
+) -> None:
+    folder = tmp_path / "small"
+    folder.mkdir()
+    (folder / "lease.md").write_text("The mill at Ashford is let to the brothers Teller.\n", encoding="utf-8")
+    first = pensieve("index", folder)
+    assert "has read 0 of 1 passage" in first.err and "`pensieve index --meaning` does it now" in first.err
+    assert "`pensieve index --meaning`" in pensieve("status").out
+    told = pensieve("index", folder, "--meaning")
+    assert (told.code, told.err) == (0, "")
+    assert "the sentence model has read every passage" in pensieve("status").out
+    assert "Search by meaning" not in pensieve("index", folder).err
+    off = pensieve("index", folder, "--set", "upgrade=false")
+    assert "Search by meaning" not in off.err

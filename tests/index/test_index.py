@@ -365,6 +365,20 @@ class Knowing:
     queries = documents
 
 
+class SlowClock:
+    """Time that passes only while a model works."""
+
+    def __init__(self):
+        self._now = 0.0
+
+    def monotonic(self):
+        return self._now
+
+    def passes(self, seconds, result):
+        self._now += seconds
+        return result
+
+
 def test_the_second_stage_reorders_and_remembers(tmp_path):
     knowing = Knowing()
 
@@ -413,6 +427,37 @@ def test_better_vectors_replace_the_first_ones_in_steps(tmp_path):
     assert index.stats()["upgraded_share"] == 1.0 and index.generation == 1
     assert ids(ask(index, "allergy", mode="dense"))[0] == 2
     index.writer().close()  # the lock is free again
+
+
+def test_a_machine_that_is_too_slow_for_a_batch_comes_to_its_end_all_the_same(tmp_path, monkeypatch):
+    """Each text takes longer than a slice of the time; what was done was thrown away, over and over."""
+    clock = SlowClock()
+    monkeypatch.setattr("pensieve_mcp.index.upgrading.time", clock)
+    monkeypatch.setattr("pensieve_mcp.index.upgrading.ENCODED_AT_ONCE", 2)
+    knowing = Knowing()
+    encode = knowing.documents
+    monkeypatch.setattr(knowing, "documents", lambda texts: clock.passes(4.0 * len(texts), encode(texts)))
+    index = filled(
+        tmp_path, second_stage=True, opener=lambda spec: knowing if spec == "minilm" else hashing(spec)
+    )
+    shares = []
+    for _ in range(20):
+        done = index.upgrade(given_texts, seconds=5.0)
+        shares.append(index.stats()["upgraded_share"])
+        if done:
+            break
+    assert done and shares[-1] == 1.0 and len(shares) > 1 and shares == sorted(set(shares)), shares
+
+
+def test_what_is_done_when_somebody_cancels_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr("pensieve_mcp.index.upgrading.ENCODED_AT_ONCE", 1)
+    knowing = Knowing()
+    index = filled(
+        tmp_path, second_stage=True, opener=lambda spec: knowing if spec == "minilm" else hashing(spec)
+    )
+    asked = iter([False, False, True])  # before the batch, after its first text, after its second
+    assert not index.upgrade(given_texts, seconds=60.0, cancel=lambda: next(asked))
+    assert 0 < index.stats()["upgraded_share"] < 1
 
 
 def test_better_vectors_of_another_process_are_seen_though_the_generation_stays(tmp_path):
