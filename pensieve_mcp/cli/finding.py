@@ -53,7 +53,11 @@ def search(
     also: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Find the chunks that answer QUERY: words, a question, or a "quoted phrase"."""
+    """Find the chunks that answer QUERY: words, a question, or a "quoted phrase".
+
+    The number behind each id is its score, 0 to 1: how much of the question's words and meaning is there. Scores of
+    two searches say nothing of each other.
+    """
     queries = [text for text in (" ".join(query), *also) if text.strip()]
     if not queries:
         raise click.UsageError("The query is empty.")

@@ -126,8 +126,8 @@ def install(
 def uninstall(
     shell: Shell, host: str, scope: Any, project: str | None, name: str, dry_run: bool, as_json: bool
 ) -> None:
-    """Take the server out of HOST's configuration, with the rule that let its tools run, hook and plugin. Index and
-    notes stay."""
+    """Take the server out of HOST's configuration, with the rule that let its tools run, hook and plugin. A file
+    that it made goes where nothing else is in it; copies of older files, index and notes stay."""
     from pensieve_mcp.hosts import installing
     from pensieve_mcp.hosts.machine import Machine
 

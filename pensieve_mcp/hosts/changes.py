@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -40,6 +41,22 @@ class Change:
             name,
         )
         return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
+
+
+def without_rests(change: Change, keep: Collection[Path]) -> Change:
+    """The change, by which the file goes where it would leave nothing but empty sections in it, and its folder where
+    that is empty then and none of `keep`. A file that was there before us has a copy beside it, and stays.
+    """
+    path = change.found.path
+    if not change.needed or change.after is None or not _RESTS.fullmatch(change.after):
+        return change
+    if any(path.parent.glob(f"{path.name}.{files.MARK}-*")):
+        return change
+    return replace(change, after=None, folder=None if path.parent in keep else path.parent)
+
+
+_RESTS = re.compile(r"""(?:[{}\[\],\s]|"[^"\n/]*"\s*:|^[\w-]+:)*""", re.MULTILINE)
+"""Of JSON and YAML keys with nothing below them, of TOML nothing; no value, and no comment."""
 
 
 @dataclass(frozen=True, slots=True)

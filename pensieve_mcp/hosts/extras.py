@@ -105,7 +105,7 @@ def plugin_changes(
     wanted = plugin_files(host, machine, project, start, version)
     assert host.plugin is not None
     place = host.plugin(machine, project)
-    folder = None if place.suffix else Path(place)
+    folder = Path(place).parent
     changes = []
     for path, text in wanted.items():
         found = files.read(Path(path))

@@ -253,7 +253,7 @@ def plan_uninstall(
     name: str = SERVER,
 ) -> Plan:
     """The plan to take the entry out and the rule that let its tools run; with the last of ours hook and plugin, too.
-    Raises HostError for an entry that is not ours."""
+    A file that we made, in which nothing is left, goes. Raises HostError for an entry that is not ours."""
     place = _place(host, machine, scope, project)
     found = files.read(Path(place.path))
     notation = editing.NOTATIONS[place.notation]
@@ -277,9 +277,11 @@ def plan_uninstall(
         return Plan(host, name, tuple(planned), None)  # hook and plugin serve the one that stays
     if _has_hook(host, machine, inside):
         planned = _joined(planned, host, machine, inside, None)
+    gone: list[Change] = []
     if extras.has_plugin(host, machine, inside):
-        planned += extras.plugin_changes(host, machine, inside, Launch(COMMAND), "", add=False)
-    return Plan(host, name, tuple(planned), None)
+        gone = extras.plugin_changes(host, machine, inside, Launch(COMMAND), "", add=False)
+    homes = {Path(machine.home), *([Path(project)] if project is not None else [])}
+    return Plan(host, name, (*gone, *(changes.without_rests(one, homes) for one in planned)), None)
 
 
 def apply(plan: Plan) -> list[Written]:

@@ -197,7 +197,9 @@ class Index:
             )
         missing = passages - int(self._vectors.stats().get("passages", 0))
         if missing > 0:
-            problems.append(f"{missing:,} of {passages:,} passages have no vector and are found by words only.")
+            problems.append(
+                f"{missing:,} of {passages:,} passages have no vector and are found by words only."
+            )
         elif missing < 0:
             problems.append(f"Vectors that belong to no passage: {-missing:,}; building again drops them.")
         if self._base.failure:

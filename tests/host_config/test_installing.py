@@ -188,10 +188,29 @@ def test_install_is_idempotent_and_uninstall_takes_it_all_back(name: str, machin
     assert not added(name, machine).needed, "permission once given is not taken by a repetition"
 
     gone = installing.apply(installing.plan_uninstall(host, machine))
-    assert [one.path for one in gone] == [one.path for one in written] and all(one.backup for one in gone)
-    for one in gone:
-        assert "pensieve" not in one.path.read_text(encoding="utf-8")
+    assert [one.path for one in gone] == [one.path for one in written] and all(one.is_gone for one in gone)
+    assert not [path for path in Path(machine.home).rglob("*") if path.is_file()], "nothing is left of it"
     assert not installing.plan_uninstall(host, machine).needed
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_file_that_was_there_before_us_stays_though_nothing_is_in_it(name: str, machine: Machine) -> None:
+    """Empty as it was, or with a remark of the person's; and what holds anything else stays in any case."""
+    place = HOSTS[name].user(machine)
+    path = Path(place.path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    remark = {"json": "// mine\n{}\n", "toml": "# mine\n", "yaml": "# mine\n"}[place.notation]
+    for before, keeps_copy in (({"json": "{}\n"}.get(place.notation, ""), True), (remark, False)):
+        path.write_text(before, encoding="utf-8")
+        installing.apply(added(name, machine))
+        copies = list(path.parent.glob(f"{path.name}.pensieve-backup-*"))
+        assert len(copies) == 1
+        if not keeps_copy:  # the person has thrown it away
+            copies[0].unlink()
+        installing.apply(installing.plan_uninstall(HOSTS[name], machine))
+        assert path.exists() and "pensieve" not in path.read_text(encoding="utf-8")
+        for copy in path.parent.glob(f"{path.name}.pensieve-backup-*"):
+            copy.unlink()
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -333,7 +334,11 @@ def test_the_report_tells_scores_by_length_position_and_kind_beside_the_paper(tm
     assert "StateLM-14B | 100 | 100 | 99.44" in page and "∞Bench" in page
     assert "peak in mind, tokens" in page and "| no model, loop | 4 updates |" in page
     picture = report.svg(records, "needle")
-    assert picture.startswith("<svg") and picture.count("<circle") == 2
+    assert picture.startswith("<svg") and picture.count("<circle") == 2 and " of 5<" not in picture
+    alone = report.svg(records, "interference")
+    assert "<polyline" not in alone and "</text>" in alone and re.search(r">\d of 2</text>", alone), (
+        "no lone dot"
+    )
     (first, *_) = report.summary(records)
     assert (first["suite"], first["length"], first["n"], first["contains"]) == ("needle", 2_000, 5, 5)
 

@@ -157,7 +157,8 @@ COLOURS = ("#1f6feb", "#b81c28", "#8c6b2f", "#1a7f37", "#8250df", "#57606a")
 
 
 def svg(records: Iterable[Record], suite: str) -> str:
-    """Score against length, a line for each system, with its interval as a bar. Readable on light and dark pages."""
+    """Score against length, a line for each system, with its interval as a bar; of one length the systems side by side,
+    with their counts. Readable on light and dark pages."""
     own = [one for one in answers(records) if one["suite"] == suite]
     lengths = sorted({one["length"] for one in own})
     rows = list(dict.fromkeys(who(one) for one in own))
@@ -182,7 +183,12 @@ def svg(records: Iterable[Record], suite: str) -> str:
             f'<line class="grid" x1="{LEFT}" x2="{WIDE - RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}"/>'
         )
         parts.append(f'<text x="{LEFT - 8}" y="{y(value) + 4:.1f}" text-anchor="end">{value:g}</text>')
-    for place, length in enumerate(lengths):
+    alone = len(lengths) == 1
+    if alone:
+        parts.append(
+            f'<text class="title" x="{WIDE - RIGHT}" y="20" text-anchor="end">{escape(size(suite, lengths[0]))}</text>'
+        )
+    for place, length in enumerate(() if alone else lengths):
         label = escape(size(suite, length))
         parts.append(f'<text x="{x(place):.1f}" y="{bottom + 18}" text-anchor="middle">{label}</text>')
     for number, row in enumerate(rows):
@@ -195,14 +201,20 @@ def svg(records: Iterable[Record], suite: str) -> str:
             hits = sum(bool(one["contains"]) for one in some)
             low, up = interval(hits, len(some))
             at = x(place) + (number - (len(rows) - 1) / 2) * 4
+            if alone:
+                at = LEFT + (WIDE - LEFT - RIGHT) * (number + 0.5) / len(rows)
+                parts.append(
+                    f'<text x="{at + 10:.1f}" y="{y(hits / len(some)) + 4:.1f}">{hits} of {len(some)}</text>'
+                )
             points.append(f"{at:.1f},{y(hits / len(some)):.1f}")
             parts.append(
                 f'<path stroke="{colour}" stroke-opacity=".5" d="M{at:.1f} {y(low):.1f}V{y(up):.1f}"/>'
             )
             parts.append(f'<circle cx="{at:.1f}" cy="{y(hits / len(some)):.1f}" r="3.5" fill="{colour}"/>')
-        parts.append(
-            f'<polyline fill="none" stroke="{colour}" stroke-width="2" points="{" ".join(points)}"/>'
-        )
+        if not alone:
+            parts.append(
+                f'<polyline fill="none" stroke="{colour}" stroke-width="2" points="{" ".join(points)}"/>'
+            )
         line = HIGH + ROW * number
         parts.append(f'<rect x="{LEFT}" y="{line - 9}" width="14" height="4" fill="{colour}"/>')
         parts.append(f'<text x="{LEFT + 22}" y="{line}">{escape(row)}</text>')
