@@ -4,8 +4,8 @@
 
 Upstream, bare pass-through and gateway are processes of their own on the loopback. Each round asks both, the order
 changing. Reported: time to the first byte (median and ratio of the medians), CPU of the serving process a request,
-throughput of 50 streams at once, and peak memory after requests of 10 MB. Requests are those of a host that has
-read much: 20 of its results were deleted, and with handles its own file reads have handle lines.
+throughput of 50 streams at once, and peak memory of requests of 10 MB, by themselves and after all else. Requests are
+those of a host that has read much: 20 of its results were deleted, and its own file reads have handle lines.
 
 Conversations grow by a result from request to request and move their caching mark, as hosts do; the first request
 of each, which is read whole and whose handles go into the ledger, is told apart. The upstream answers at once, so the
@@ -204,6 +204,9 @@ def gateway(port: Any, target: str, state: str) -> None:
         os._exit(0)
 
 
+Servers = dict[str, tuple[Any, int]]  # process and port by name
+
+
 # -- asking ------------------------------------------------------------------------------------------------------
 
 
@@ -264,7 +267,7 @@ async def at_once(port: int, conversations: list[list[bytes]]) -> float:
     return sum(map(len, conversations)) / (time.perf_counter() - begun)
 
 
-def first_bytes(servers: dict[str, tuple[Any, int]], size: int, requests: int) -> dict[str, Any]:
+def first_bytes(servers: Servers, size: int, requests: int) -> dict[str, Any]:
     """Times to the first byte over several conversations, each server asked in turns."""
     count = max(1, (requests if size <= 1_000_000 else requests // 4) // TURNS)
     times: dict[str, list[float]] = {name: [] for name in servers}
@@ -297,6 +300,39 @@ def first_bytes(servers: dict[str, tuple[Any, int]], size: int, requests: int) -
     }
 
 
+def started(spawn: Any, state: str) -> tuple[list[Any], Servers]:
+    """The processes, and those of the servers that are compared with their ports."""
+    ports: Any = spawn.Queue()
+    Path(state).mkdir()
+    processes = [spawn.Process(target=upstream, args=(ports,), daemon=True)]
+    processes[0].start()
+    target = f"http://127.0.0.1:{ports.get(timeout=60)}"
+    servers: Servers = {}
+    for name, function, arguments in (("bare", bare, (target,)), ("gateway", gateway, (target, state))):
+        process = spawn.Process(target=function, args=(ports, *arguments), daemon=True)
+        process.start()
+        servers[name] = (process, ports.get(timeout=60))
+        processes.append(process)
+    return processes, servers
+
+
+def end(processes: list[Any]) -> None:
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        process.join(10)
+
+
+def large(servers: Servers) -> dict[str, float]:
+    """Peak memory after a conversation of 10 MB that goes on twice."""
+    bodies = turns(10_000_000, "large", 3)
+    for _, port in servers.values():
+        line = Line(port, "large")
+        for body in bodies:
+            line.ask(body)
+    return {name: peak_mb(process.pid) for name, (process, _) in servers.items()}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--requests", type=int, default=40)
@@ -305,18 +341,9 @@ def main() -> int:
     import tempfile
 
     spawn = multiprocessing.get_context("spawn")
-    ports: Any = spawn.Queue()
     figures: dict[str, Any] = {"sizes": {}}
     with tempfile.TemporaryDirectory() as state:
-        processes = [spawn.Process(target=upstream, args=(ports,), daemon=True)]
-        processes[0].start()
-        target = f"http://127.0.0.1:{ports.get(timeout=60)}"
-        servers: dict[str, tuple[Any, int]] = {}
-        for name, function, arguments in (("bare", bare, (target,)), ("gateway", gateway, (target, state))):
-            process = spawn.Process(target=function, args=(ports, *arguments), daemon=True)
-            process.start()
-            servers[name] = (process, ports.get(timeout=60))
-            processes.append(process)
+        processes, servers = started(spawn, state + "/all")
         try:
             for size in SIZES:
                 figures["sizes"][str(size)] = row = first_bytes(servers, size, options.requests)
@@ -344,21 +371,23 @@ def main() -> int:
                     f"{STREAMS} {kind} conversations at once, 240 kB: "
                     + ", ".join(f"{n} {v:.0f} requests/s" for n, v in rates.items())
                 )
-            large = turns(10_000_000, "large", 3)
-            for _, port in servers.values():
-                line = Line(port, "large")
-                for body in large:
-                    line.ask(body)
-            figures["peak_mb"] = {name: peak_mb(process.pid) for name, (process, _) in servers.items()}
-            print(
-                "peak memory after 10 MB requests: "
-                + ", ".join(f"{n} {v:.0f} MB" for n, v in figures["peak_mb"].items())
-            )
+            figures["peak_mb_after_all"] = large(servers)
         finally:
-            for process in processes:
-                process.terminate()
-            for process in processes:
-                process.join(10)
+            end(processes)
+        processes, servers = started(spawn, state + "/alone")
+        try:
+            figures["peak_mb_alone"] = large(servers)
+        finally:
+            end(processes)
+    for name, words in (
+        ("after_all", "after all that, and requests of 10 MB"),
+        ("alone", "of requests of 10 MB alone"),
+    ):
+        peaks = figures[f"peak_mb_{name}"]
+        ratio = peaks["gateway"] / peaks["bare"]
+        print(
+            f"peak memory {words}: bare {peaks['bare']:.0f} MB, gateway {peaks['gateway']:.0f} MB, ratio {ratio:.2f}"
+        )
     if options.json:
         options.json.write_text(json.dumps(figures, indent=1))
     ratio = figures["sizes"]["200000"]["ratio"]

@@ -245,14 +245,33 @@ class Keeper:
         with self._lock:
             if len(self._waiting) >= MOST_WAITING:
                 return None
+            self._lighten(sight)
             self._waiting.append(sight)
-            held = sum(one.report.bytes_in for one in self._waiting)
+            held = sum(one.report.bytes_in for one in self._waiting if one.report.conversation is not None)
             if sight.urgent or len(self._waiting) >= GATHERED or held >= GATHERED_BYTES:
                 self._hurry.set()
             begin, self._is_writing = not self._is_writing, True
         if begin:
             self._pool.submit(self._write_all)
         return sight.written
+
+    def _lighten(self, sight: _Sight) -> None:
+        """What waits of earlier requests of the same conversation keeps its figures; bodies and host results are in
+        this one. A ledger that is slow would else hold each of them.
+        """
+        if not sight.thread.name:
+            return
+        held = {one.call_id for one in sight.report.host_results}
+        for place, one in enumerate(self._waiting):
+            report = one.report
+            if (
+                one.thread == sight.thread
+                and report is not sight.report
+                and report.conversation is not None
+                and held.issuperset(result.call_id for result in report.host_results)
+            ):
+                light = replace(report, conversation=None, host_results=(), edits=())
+                self._waiting[place] = replace(one, report=light)
 
     def _write_all(self) -> None:
         while True:

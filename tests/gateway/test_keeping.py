@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -348,6 +349,44 @@ def test_what_a_newer_gateway_writes_is_no_error(workspace: Workspace) -> None:
     assert Sighting.from_extra({"gateway": {"at": 1.0, "calls": [["unheard of"]]}}) is None
     kept = Sighting(1.0, calls=(SeenCall(1.0, "t#1", "toolu_1", "readChunk", "abc"),))
     assert Sighting.from_extra({"gateway": json.loads(json.dumps(kept.to_extra()))}) == kept
+
+
+def test_a_slow_ledger_holds_one_body_of_a_conversation_and_loses_nothing(
+    workspace: Workspace, keeper: Keeper
+) -> None:
+    opened, go_on = threading.Event(), threading.Event()
+
+    def slowly() -> Workspace:
+        opened.set()
+        assert go_on.wait(60)
+        return workspace
+
+    keeper._open = slowly
+    talk, sub = Talk(), Talk()
+    sub.host(HOST_TEXT.replace("row", "line"), path="of a sub-agent")
+    sub.steps[0].call_id = "call_of_sub"
+    for turn in range(6):
+        talk.host(f"{turn} {HOST_TEXT}", path=f"f{turn}")
+        for said in (talk, sub):
+            body = said.body("anthropic")
+            _, report = rewrite(body, "anthropic", FACTS, Policy("eager"), handle_tokens=100)
+            keeper.saw_request(report, CLAUDE)
+            written = keeper.saw_answer(report, CLAUDE, Usage(1_000 + turn, 0, 0, 1))
+            keeper.hurry()
+            assert opened.wait(60)
+    waiting = [one.report for one in keeper._waiting]
+    assert sum(report.conversation is not None for report in waiting) <= 7, (
+        "those of the sub-agent, and the last"
+    )
+    go_on.set()
+    assert written is not None
+    written.result(30)
+
+    episode = episode_of(workspace)
+    contents = {workspace.ledger.content(one.message) for one in episode.transcript().entries}
+    assert contents == {f"{turn} {HOST_TEXT}" for turn in range(6)} | {HOST_TEXT.replace("row", "line")}
+    sighting = episode.sighting()
+    assert sighting is not None and (sighting.requests, sighting.peak) == (12, 1_005)
 
 
 def test_an_error_of_the_ledger_is_kept_for_the_summary() -> None:

@@ -566,10 +566,12 @@ def test_rewriting_is_exact_paired_idempotent_and_steady(
 
 
 @settings(max_examples=40, deadline=None)
-@given(STEPS, st.sampled_from(DIALECTS))
-def test_nothing_is_forgotten_that_was_not_asked_for(steps: list[tuple[str, Any]], dialect: str) -> None:
-    talk = told(steps, dialect, None)
-    _, report = sent(talk.body(dialect), dialect)
+@given(STEPS, st.sampled_from(DIALECTS), st.sampled_from([None, 5]))
+def test_nothing_is_forgotten_that_was_not_asked_for(
+    steps: list[tuple[str, Any]], dialect: str, handle_tokens: int | None
+) -> None:
+    talk = told(steps, dialect, handle_tokens)
+    _, report = sent(talk.body(dialect), dialect, handle_tokens=handle_tokens)
 
     assert {m.handle for m in report.messages if m.state == "forgotten"} == asked_for(talk, report)
 
@@ -580,7 +582,11 @@ def asked_for(talk: Talk, report: Report) -> set[str]:
     for step in talk.steps:
         if step.host or step.is_error or step.tool not in ("deleteContext", "restoreContext"):
             continue
-        asked = int(str(step.arguments["msg_id"]).lstrip("m"))
+        name = str(step.arguments["msg_id"])
+        if name.startswith("h"):  # was told to whoever names it
+            (wanted.add if step.tool == "deleteContext" else wanted.discard)(name)
+            continue
+        asked = int(name.lstrip("m"))
         number = int(re.match(r"m(\d+)", step.result)[1])  # type: ignore[index]
         if asked < number - 1:  # said before
             (wanted.add if step.tool == "deleteContext" else wanted.discard)(f"m{asked}")
@@ -588,31 +594,32 @@ def asked_for(talk: Talk, report: Report) -> set[str]:
 
 
 @settings(max_examples=40, deadline=None)
-@given(STEPS, st.integers(0, 14), STEPS, STEPS, st.sampled_from(DIALECTS))
+@given(STEPS, st.integers(0, 14), STEPS, STEPS, st.sampled_from(DIALECTS), st.sampled_from([None, 5]))
 def test_a_fork_and_a_resumption_lose_what_they_were_asked_to_and_nothing_else(
     steps: list[tuple[str, Any]],
     place: int,
     left: list[tuple[str, Any]],
     right: list[tuple[str, Any]],
     dialect: str,
+    handle_tokens: int | None,
 ) -> None:
     """Two conversations part somewhere and go on in turns through one gateway; numbers are the workspace's, so they
     never meet. Then a new gateway resumes both.
     """
-    trunk = told(steps, dialect, None)
+    trunk = told(steps, dialect, handle_tokens)
     kept = trunk.steps[:place]
     branches = [
-        told(left, dialect, None, Talk(list(kept), trunk.last)),
-        told(right, dialect, None, Talk(list(kept), trunk.last + 1_000)),
+        told(left, dialect, handle_tokens, Talk(list(kept), trunk.last)),
+        told(right, dialect, handle_tokens, Talk(list(kept), trunk.last + 1_000)),
     ]
     read_before, lines = Earlier(), Lines()
     for upto in range(len(kept), max(len(branch.steps) for branch in branches) + 1):
         for branch in branches:
             body = branch.body(dialect, upto=upto)
-            out, report = sent(body, dialect, lines=lines, earlier=read_before)
+            out, report = sent(body, dialect, handle_tokens=handle_tokens, lines=lines, earlier=read_before)
             lived = Talk(branch.steps[:upto])
             assert {m.handle for m in report.messages if m.state == "forgotten"} == asked_for(lived, report)
-            assert sent(body, dialect)[0] == out
+            assert sent(body, dialect, handle_tokens=handle_tokens)[0] == out
 
 
 @dialects
