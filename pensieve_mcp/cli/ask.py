@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pensieve_mcp.cli.curve import draw, points_of, svg
+from pensieve_mcp.cli.curve import Point, draw, points_of, svg
 from pensieve_mcp.cli.indexing import build
 from pensieve_mcp.cli.output import bold, dim, put, put_json, say, width, writing
 from pensieve_mcp.cli.shell import Shell, command_options, json_option, leave
 from pensieve_mcp.errors import WorkspaceError
 
 if TYPE_CHECKING:
-    from pensieve_mcp.ledger.events import Event
     from pensieve_mcp.statelm.turns import Asked, Turn
 
 DEFAULT_WINDOW_TOKENS = 32_000
@@ -125,7 +124,12 @@ def ask(
                 ours, published = trajectories.save(conversation, asked, Path(save_to))
                 say(f"Trajectory in {ours} and {published}.")
             if picture:
-                _draw_into(picture, events, workspace.settings.window_tokens, question)
+                _draw_into(
+                    picture,
+                    points_of(events, conversation.in_mind()),
+                    workspace.settings.window_tokens,
+                    question,
+                )
         except OSError as error:
             raise WorkspaceError(
                 f"The file cannot be written: {error}.", hint="Name another place."
@@ -219,49 +223,47 @@ def plot(
         raise click.UsageError("Give a FILE or --episode.")
     if file is not None:
         recorded = trajectories.load(Path(file))
-        events, title = list(recorded.events), recorded.title
     else:
         with shell.open() as workspace:
             record = workspace.ledger.episode(str(episode))
-            events, title = workspace.ledger.events(record.episode_id), record.title
-            lines = list(workspace.ledger.export_episode(record.episode_id)) if replay else []
-        recorded = trajectories.parse(lines) if replay else trajectories.Recorded(title, tuple(events), {})
+            lines = list(workspace.ledger.export_episode(record.episode_id))
+        recorded = trajectories.parse(lines)
+    points = points_of(recorded.events, recorded.in_mind)
     shown_window = window or DEFAULT_WINDOW_TOKENS
-    metrics = trajectories.metrics_of(events)
+    metrics = trajectories.metrics_of(recorded.events, recorded.in_mind)
     try:
         for wanted in filter(None, (picture, raster)):
-            _draw_into(wanted, events, shown_window, title)
+            _draw_into(wanted, points, shown_window, recorded.title)
     except OSError as error:
         raise WorkspaceError(f"The file cannot be written: {error}.", hint="Name another place.") from error
     if as_json:
         import dataclasses
 
-        points = [[p.visible, p.undeleted, p.kind] for p in points_of(events)]
-        put_json({"title": title, "curve": points, "metrics": dataclasses.asdict(metrics)})
+        curve = [[p.visible, p.undeleted, p.kind] for p in points]
+        put_json({"title": recorded.title, "curve": curve, "metrics": dataclasses.asdict(metrics)})
         return
     if replay:
         for line in trajectories.replay(recorded):
             put(line)
-    for line in draw(points_of(events), window=window, columns=width()):
+    for line in draw(points, window=window, columns=width()):
         put(line)
     put(trajectories.told(metrics))
 
 
-def _picture(events: Sequence[Event], window: int, title: str) -> str:
-    points = points_of(events)
-    said = points[-1].undeleted if points else 0
+def _picture(points: Sequence[Point], window: int, title: str) -> str:
+    all_ = points[-1].undeleted if points else 0
     peak = max((p.visible for p in points), default=0)
     return svg(
         points,
         window=window if peak * 4 > window else None,
         title=textwrap.shorten(title, 90, placeholder=" …"),
-        source=f"{said:,} tokens said, {peak:,} at the peak.",
+        source=f"{peak:,} tokens at the peak; {all_:,} at the end without deleting.",
     )
 
 
-def _draw_into(picture: str, events: Sequence[Event], window: int, title: str) -> None:
+def _draw_into(picture: str, points: Sequence[Point], window: int, title: str) -> None:
     """An SVG, or a PNG where the name ends so. Raises OSError, WorkspaceError."""
-    drawn = _picture(events, window, title)
+    drawn = _picture(points, window, title)
     place = Path(picture)
     place.parent.mkdir(parents=True, exist_ok=True)
     if place.suffix.lower() == ".png":

@@ -37,26 +37,23 @@ class Point:
 NOTING = ("note", "updateNote")
 
 
-def points_of(events: Sequence[Event]) -> list[Point]:
-    """One point for each event, folded step by step."""
+def points_of(events: Sequence[Event], in_mind: Sequence[int] = ()) -> list[Point]:
+    """One point for each event, folded step by step; `in_mind` as in `ledger.folding.standing`."""
     from pensieve_mcp.ledger.events import Forgot, Recalled, Said
-    from pensieve_mcp.ledger.folding import Folder
+    from pensieve_mcp.ledger.folding import standing
 
-    folder = Folder()
-    undeleted = 0
     points = []
-    for event in events:
-        folder.add(event)
+    for stood in standing(events, in_mind):
+        event = stood.event
         kind, label = "other", ""
         if isinstance(event, Said):
-            undeleted += event.message.tokens
             kind = "call" if event.message.role == "assistant" else "result"
             label = f"{event.message.tool} {event.message.label}".strip()
         elif isinstance(event, Forgot):
             kind, label = "forgot", ", ".join(f"m{number}" for number in event.numbers)
         elif isinstance(event, Recalled):
             kind, label = "recalled", ", ".join(f"m{number}" for number in event.numbers)
-        points.append(Point(folder.transcript().visible_tokens, undeleted, kind, label))
+        points.append(Point(stood.visible, stood.undeleted, kind, label))
     return points
 
 

@@ -140,8 +140,9 @@ def replay(shell: Shell, handle: str, curve: bool) -> None:
     """Every message of a conversation in full, in order, with deletions where they happened."""
     from pensieve_mcp.cli.curve import draw, points_of
     from pensieve_mcp.errors import StorageError
-    from pensieve_mcp.ledger.events import Forgot, Recalled, Said, Sealed
+    from pensieve_mcp.ledger.events import IN_MIND, Forgot, Recalled, Said, Sealed
     from pensieve_mcp.ledger.stubs import handle_of
+    from pensieve_mcp.ledger.transfer import sizes
 
     with shell.open() as workspace:
         record = workspace.ledger.episode(handle)
@@ -169,7 +170,8 @@ def replay(shell: Shell, handle: str, curve: bool) -> None:
                 put(bold("── answer: ") + event.answer)
         if curve and events:
             put("")
-            for line in draw(points_of(events)):
+            counted = sizes(workspace.ledger.extra(record.episode_id).get(IN_MIND))
+            for line in draw(points_of(events, counted)):
                 put(line)
 
 

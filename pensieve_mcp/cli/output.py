@@ -108,6 +108,8 @@ class Line:
         self._text = ""
 
     def hear(self, piece: str) -> None:
+        if not piece:  # nothing was written: a long prompt is being read
+            return
         self._text = " ".join((self._text + piece).split(" "))[-4_000:]
         shown = " ".join(self._text.split())[-self._columns + 2 :]
         sys.stderr.write(f"\r\x1b[K… {shown}")

@@ -19,6 +19,9 @@ REFUSALS = re.compile(
     re.I,
 )
 
+IN_MIND = "in_mind"
+"""Entry of an episode's `extra`: tokens of the prompt after each result, by whoever printed it."""
+
 Role = Literal["assistant", "tool", "user", "system"]
 
 

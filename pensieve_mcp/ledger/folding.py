@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from pensieve_mcp.ledger.entries import Growing, Places
 from pensieve_mcp.ledger.events import (
@@ -158,3 +158,36 @@ class Folder:
 def _freed(entry: Entry) -> int:
     """Tokens that forgetting won back; what the host dropped by itself is not our doing."""
     return entry.message.tokens - standing_tokens(replace(entry, compacted=False))
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What stood in the prompt after an event: tokens, and how many there would be had nothing been deleted."""
+
+    event: Event
+    visible: int
+    undeleted: int
+
+
+def standing(events: Sequence[Event], in_mind: Sequence[int] = ()) -> Iterator[Standing]:
+    """Event by event: by the fold, or as counted where the prompt was printed.
+
+    `in_mind` has the size of the prompt after each result, as a loop wrote it down that holds its prompt itself; a list
+    of another length belongs to other events and does not count.
+    """
+    results = sum(isinstance(event, Said) and event.message.role == "tool" for event in events)
+    counted = list(in_mind) if len(in_mind) == results else []
+    folder = Folder()
+    place = said = last = beside = 0
+    for event in events:
+        folder.add(event)
+        visible = folder.transcript().visible_tokens
+        is_result = isinstance(event, Said) and event.message.role == "tool"
+        said += event.message.tokens if isinstance(event, Said) else 0
+        if counted and place < len(counted) and (is_result or isinstance(event, Forgot | Recalled)):
+            last = counted[place]  # a deletion is written before its result, and counted with it
+            beside = max(0, last - visible)
+        elif not counted or not place:
+            last = visible
+        place += is_result
+        yield Standing(event, last, max(last, said + beside))

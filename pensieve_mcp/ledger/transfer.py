@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pensieve_mcp.errors import Miscast, StorageError
 from pensieve_mcp.ledger.blobs import digest_of
-from pensieve_mcp.ledger.events import Event, Forgot, Message, Pinned, Recalled, Said
+from pensieve_mcp.ledger.events import IN_MIND, Event, Forgot, Message, Pinned, Recalled, Said
 from pensieve_mcp.ledger.schema import KINDS, EpisodeRecord, event_body, event_from
 
 if TYPE_CHECKING:
@@ -33,7 +33,9 @@ def export(ledger: Ledger, episode_id: int, *, redact: Callable[[str], str] | No
     head = asdict(episode)
     for private in ("handle", "episode_id"):  # whoever has the handle may resume the conversation
         head.pop(private)
-    yield _line({"format": FORMAT, "version": VERSION, "episode": _redacted(head, redact)})
+    counted = sizes(ledger.extra(episode_id).get(IN_MIND))
+    more = {IN_MIND: counted} if counted else {}
+    yield _line({"format": FORMAT, "version": VERSION, "episode": _redacted(head, redact), **more})
     for one in ledger.happened(episode_id):
         event = one.event
         if isinstance(event, Said):
@@ -46,6 +48,13 @@ def export(ledger: Ledger, episode_id: int, *, redact: Callable[[str], str] | No
             yield _line({"at": one.at, "said": _redacted(body, redact)})
         else:
             yield _line({"at": one.at, KINDS[type(event)]: _redacted(event_body(event), redact)})
+
+
+def sizes(given: object) -> list[int]:
+    """A list of sizes as it came from a file; empty for anything else."""
+    if not isinstance(given, list) or not all(type(one) is int and one >= 0 for one in given):
+        return []
+    return given
 
 
 def _line(value: dict[str, Any]) -> str:
@@ -71,6 +80,7 @@ def take_in(ledger: Ledger, lines: Iterable[str]) -> EpisodeRecord:
     Raises Miscast that names the line for a wrong, newer or half-written file.
     """
     head: dict[str, Any] | None = None
+    counted: list[int] = []
     parsed: list[tuple[str, dict[str, Any]]] = []
     for count, line in enumerate(lines, start=1):
         if not line.strip():
@@ -79,6 +89,7 @@ def take_in(ledger: Ledger, lines: Iterable[str]) -> EpisodeRecord:
             value = json.loads(line)
             if head is None:
                 head = _head(value)
+                counted = sizes(value.get(IN_MIND))
                 continue
             kind = next(key for key in value if key != "at")
             parsed.append((kind, dict(value[kind])))
@@ -123,6 +134,8 @@ def take_in(ledger: Ledger, lines: Iterable[str]) -> EpisodeRecord:
         str(head.get("door", "cli")), str(head.get("host", "")), title=str(head.get("title", ""))
     )
     ledger.append(episode.episode_id, [_renumbered(event, numbers) for event in bodies], contents)
+    if counted:
+        ledger.set_extra(episode.episode_id, **{IN_MIND: counted})
     return episode
 
 

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from pensieve_mcp.episode import Episode
 from pensieve_mcp.ledger.blobs import digest_of
-from pensieve_mcp.ledger.events import Entry, Forgot, Message, Said, Transcript
+from pensieve_mcp.ledger.events import IN_MIND, Entry, Forgot, Message, Said, Transcript
 from pensieve_mcp.ledger.stubs import KEPT_LAST, Coalescing, Run
+from pensieve_mcp.ledger.transfer import sizes
 from pensieve_mcp.notebook.types import scratch
 from pensieve_mcp.statelm.spoken import F, Spoken
 from pensieve_mcp.tokens import count_tokens
@@ -215,9 +216,9 @@ class Conversation(Episode):
         """How many results stand there whole and may go."""
         return self._looked_at().whole_results
 
-    def in_mind(self, tool: str) -> tuple[Entry, ...]:
+    def standing(self, tool: str) -> tuple[Entry, ...]:
         """Results of a tool that were not forgotten."""
-        return tuple(e for e in self._looked_at().in_mind(tool) if not e.message.is_error)
+        return tuple(e for e in self._looked_at().standing(tool) if not e.message.is_error)
 
     def worked(self, *tools: str) -> int:
         """How often these tools gave a result."""
@@ -325,6 +326,13 @@ class Conversation(Episode):
 
     def visible(self) -> Transcript:
         return self.transcript()
+
+    def in_mind(self) -> tuple[int, ...]:
+        """Tokens of the prompt after each result, as far as it was written down."""
+        return tuple(sizes(self.workspace.ledger.extra(self.episode_id).get(IN_MIND)))
+
+    def write_down(self, in_mind: Sequence[int]) -> None:
+        self.workspace.ledger.set_extra(self.episode_id, **{IN_MIND: list(in_mind)})
 
     def with_overhead(self, tokens: int) -> None:
         """What the prompt holds besides the transcript: system prompt, schemas, notes."""

@@ -73,6 +73,7 @@ class Loop:
         self.usage = Usage()
         self.peak_prompt_tokens = 0
         self.visible: list[int] = []
+        self._before = conversation.in_mind()  # of an earlier loop over this conversation
         self._counts: Counter[str] = Counter()
         self._written: dict[str, Counter[str]] = {}  # calls by tool, since the state last changed
         self._searched: Counter[str] = Counter()  # ever
@@ -334,6 +335,9 @@ class Loop:
             ended, detail = "backend", str(error)
         except Cancelled:  # in the middle of a reply
             ended = "cancelled"
+        except KeyboardInterrupt:
+            self.result("cancelled")  # the conversation is over for the ledger, too
+            raise
         return self.result(ended, detail, model=backend.model)
 
     def _asked(self, backend: Backend, printed: Prompt) -> Reply:
@@ -348,6 +352,7 @@ class Loop:
         self, ended: str = "finished", detail: str = "", *, model: str = "", extractive: bool = False
     ) -> Asked:
         """What came of it, with the answer's support looked up. Without an answer the conversation is over, too."""
+        self.conversation.write_down([*self._before, *self.visible])
         if self.answer is None:
             self.conversation.workspace.ledger.update_episode(self.conversation.episode_id, state="closed")
         answer = self.answer if self.answer is not None else ""

@@ -45,7 +45,7 @@ def offer(conversation: Conversation, *, hits_in: Callable[[str], list[int]], se
     if not search:
         spells.discard("searchEngine")
     found: dict[int, None] = {}
-    for entry in conversation.in_mind("searchEngine"):
+    for entry in conversation.standing("searchEngine"):
         for chunk_id in hits_in(conversation.text_of(entry)):
             found[chunk_id] = None
     if not search or conversation.worked("searchEngine", "readChunk", "buildIndex"):

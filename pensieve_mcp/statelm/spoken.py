@@ -62,7 +62,7 @@ class Spoken:
         self.known = 0
         self._places: dict[int, int] = {}  # by number
         self._of_tool: dict[str, list[int]] = {}  # results, errors among them
-        self._in_mind: dict[str, list[int]] = {}  # of these those that were not forgotten
+        self._standing: dict[str, list[int]] = {}  # of these those that were not forgotten
         self._worked: Counter[str] = Counter()  # results that are no errors
         self._folds: dict[str, Carried[Any]] = {}
 
@@ -92,7 +92,7 @@ class Spoken:
     def _change(self, here: int, entry: Entry) -> None:
         before = self.entries[here]
         self.entries[here] = entry
-        for places in (self.whole, self.forgotten, self._in_mind.get(entry.message.tool, [])):
+        for places in (self.whole, self.forgotten, self._standing.get(entry.message.tool, [])):
             at = bisect_left(places, here)
             if places[at : at + 1] == [here]:
                 del places[at]
@@ -109,7 +109,7 @@ class Spoken:
         if entry.forgotten:
             insort(self.forgotten, here)
         elif is_result:
-            insort(self._in_mind.setdefault(entry.message.tool, []), here)
+            insort(self._standing.setdefault(entry.message.tool, []), here)
 
     def at(self, number: int) -> Entry | None:
         """A call or result by its number."""
@@ -125,9 +125,9 @@ class Spoken:
         places = [here for tool in dict.fromkeys(tools) for here in self._of_tool.get(tool, ())]
         return [self.entries[here] for here in sorted(places)]
 
-    def in_mind(self, tool: str) -> list[Entry]:
+    def standing(self, tool: str) -> list[Entry]:
         """Those of a tool that were not forgotten, errors among them."""
-        return [self.entries[here] for here in self._in_mind.get(tool, ())]
+        return [self.entries[here] for here in self._standing.get(tool, ())]
 
     def last(self, tool: str) -> Entry | None:
         """The last result of a tool that is no error."""

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pensieve_mcp.errors import Miscast
-from pensieve_mcp.ledger.events import Event, Forgot, Message, Recalled, Said
-from pensieve_mcp.ledger.folding import Folder
+from pensieve_mcp.ledger.events import IN_MIND, Event, Forgot, Message, Recalled, Said, fold
+from pensieve_mcp.ledger.folding import Standing, standing
 from pensieve_mcp.ledger.schema import event_from
+from pensieve_mcp.ledger.transfer import sizes
 from pensieve_mcp.spellbook.wording import count
 from pensieve_mcp.statelm.turns import Asked, Metrics
 
@@ -108,13 +109,11 @@ class Recorded:
     title: str
     events: tuple[Event, ...]
     contents: dict[int, str | None]
+    in_mind: tuple[int, ...] = ()
 
-    def states(self) -> Iterator[tuple[Event, int]]:
+    def states(self) -> Iterator[Standing]:
         """Each event with the tokens visible after it."""
-        folder = Folder()
-        for event in self.events:
-            folder.add(event)
-            yield event, folder.transcript().visible_tokens
+        return standing(self.events, self.in_mind)
 
 
 def load(path: Path) -> Recorded:
@@ -156,24 +155,25 @@ def parse(lines: Sequence[str], name: str = "This") -> Recorded:
         message = Message(**known)
         contents[message.number] = body.get("content")
         events.append(Said(message))
-    return Recorded(str(head.get("episode", {}).get("title", "")), tuple(events), contents)
+    in_mind = tuple(sizes(head.get(IN_MIND)))
+    return Recorded(str(head.get("episode", {}).get("title", "")), tuple(events), contents, in_mind)
 
 
-def metrics_of(events: Sequence[Event]) -> Metrics:
-    """The paper's measures of any recorded conversation."""
+def metrics_of(events: Sequence[Event], in_mind: Sequence[int] = ()) -> Metrics:
+    """The paper's measures of any recorded conversation; `in_mind` as in `standing`."""
     counts: dict[str, int] = {}
     visible: list[int] = []
-    errors = 0
-    folder = Folder()
-    for event in events:
-        folder.add(event)
+    errors = peak = 0
+    for stood in standing(events, in_mind):
+        event = stood.event
+        peak = max(peak, stood.visible)
         if isinstance(event, Said) and event.message.role == "tool":
             if event.message.is_error:
                 errors += 1
             else:
                 counts[event.message.tool] = counts.get(event.message.tool, 0) + 1
-            visible.append(folder.transcript().visible_tokens)
-    transcript = folder.transcript()
+            visible.append(stood.visible)
+    transcript = fold(events)
     reads = counts.get("readChunk", 0) + counts.get("loadDocument", 0)
     deletions = counts.get("deleteContext", 0)
     return Metrics(
@@ -183,7 +183,7 @@ def metrics_of(events: Sequence[Event]) -> Metrics:
         searches=counts.get("searchEngine", 0),
         reads=reads,
         errors=errors,
-        peak_tokens=transcript.peak_tokens,
+        peak_tokens=peak,
         mean_tokens=round(sum(visible) / len(visible), 1) if visible else 0.0,
         said_tokens=sum(e.message.tokens for e in transcript.entries),
         freed_tokens=transcript.freed_tokens,
@@ -204,7 +204,8 @@ def told(metrics: Metrics) -> str:
 
 def replay(recorded: Recorded) -> Iterable[str]:
     """What happened, line by line: for people, and to see that a saved file holds everything."""
-    for event, visible in recorded.states():
+    for stood in recorded.states():
+        event, visible = stood.event, stood.visible
         if isinstance(event, Said):
             message = event.message
             text = " ".join((recorded.contents.get(message.number) or "(content gone)").split())

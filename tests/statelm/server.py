@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,12 +14,14 @@ from typing import Any
 
 @dataclass
 class Answer:
-    """One answer: `pieces` are written one after another; `cut` closes the line before the announced end."""
+    """One answer: `pieces` are written one after another, `pause` seconds apart; `cut` closes the line before the
+    announced end."""
 
     pieces: list[bytes]
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     cut: bool = False
+    pause: float = 0.0
 
 
 def events(*values: Any) -> list[bytes]:
@@ -31,6 +34,7 @@ class Served:
     url: str
     asked: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
+    left: int = 0  # askers that went away in the middle
 
 
 @contextmanager
@@ -55,9 +59,13 @@ def serving(answers: list[Answer] | Callable[[dict[str, Any], int], Answer]) -> 
             for name, value in answer.headers.items():
                 self.send_header(name, value)
             self.end_headers()
-            for piece in answer.pieces:
-                self.wfile.write(piece)
-                self.wfile.flush()
+            try:
+                for piece in answer.pieces:
+                    self.wfile.write(piece)
+                    self.wfile.flush()
+                    time.sleep(answer.pause)
+            except OSError:  # nobody listens any more
+                served.left += 1
             self.close_connection = True
 
         def log_message(self, format: str, *args: Any) -> None:

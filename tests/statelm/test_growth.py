@@ -47,7 +47,7 @@ class Reads:
         self.loop = loop
 
     def reply(self, prompt: Prompt) -> Reply:
-        reads = self.loop.conversation.in_mind("readChunk")
+        reads = self.loop.conversation.standing("readChunk")
         if reads:
             return Reply("", (Call("deleteContext", {"msg_id": f"m{reads[-1].message.number}"}),))
         return Reply("", (Call("readChunk", {"enable_scan": True}),))

@@ -423,3 +423,16 @@ def test_a_turn_late_in_a_long_reading_looks_at_no_more_than_an_early_one(worksp
             loop.act(call("readChunk"))
 
     assert max(fetched[30:]) <= max(fetched[2:10]) <= 8
+
+
+def test_a_key_that_ends_the_program_ends_the_conversation_too(workspace: Workspace) -> None:
+    loop = Loop.over(workspace, "Q?", Ours())
+
+    def pressed(prompt: Prompt) -> Reply:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        loop.run(Scripted([call("checkBudget"), pressed]))
+
+    assert workspace.ledger.episode(loop.conversation.handle).state == "closed"
+    assert len(loop.conversation.in_mind()) == 1

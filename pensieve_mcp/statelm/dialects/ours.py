@@ -201,7 +201,7 @@ def listed(names: list[str]) -> str:
 def _readable(conversation: Conversation, offer: Offer) -> list[int]:
     """Chunks of searches and outlines in mind, those read lately, and their neighbours in document order."""
     found = dict.fromkeys(offer.found)
-    for entry in conversation.in_mind("analyzeText"):
+    for entry in conversation.standing("analyzeText"):
         found.update(dict.fromkeys(int(one) for one in CHUNK.findall(conversation.text_of(entry))))
     corpus = conversation.workspace.corpus
     for chunk_id in conversation.recent_chunks():
