@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pensieve_mcp.notebook.types import scratch
+from pensieve_mcp.statelm.capitals import Wanted, capitalises
 from pensieve_mcp.statelm.loop import Loop
 from pensieve_mcp.statelm.sentences import WORD, coverage, names, sentences, stems, words
 from pensieve_mcp.statelm.turns import Asked, Call
@@ -106,18 +107,28 @@ def _finish(loop: Loop, best: Candidate | None) -> Asked:
 
 def best_sentence(question: str, text: str, chunk_id: int) -> Candidate | None:
     """The sentence that holds most of the question, if it speaks of what the question names; None otherwise."""
-    named = names(question)
     asked = stems(question)
     listed = sentences(text)
+    score = _bent_score if capitalises(text) else _score
     best: Candidate | None = None
     for place, sentence in enumerate(listed):
-        around = set(words(" ".join(listed[max(0, place - NEIGHBOURS) : place + 1])))
-        if (named and not named <= around) or not _tells(sentence, asked):
+        if not _tells(sentence, asked):
             continue
-        score = coverage(question, sentence)
-        if score >= LEAST_COVERAGE and (best is None or score > best.score):
-            best = Candidate(sentence, chunk_id, score)
+        held = score(question, sentence, " ".join(listed[max(0, place - NEIGHBOURS) : place]))
+        if held >= LEAST_COVERAGE and (best is None or held > best.score):
+            best = Candidate(sentence, chunk_id, held)
     return best
+
+
+def _score(question: str, sentence: str, before: str) -> float:
+    named = names(question)
+    if named and not named <= set(words(f"{before} {sentence}")):
+        return 0.0
+    return coverage(question, sentence)
+
+
+def _bent_score(question: str, sentence: str, before: str) -> float:
+    return Wanted.of(question).score(sentence, before)
 
 
 def _tells(sentence: str, asked: set[str]) -> bool:
