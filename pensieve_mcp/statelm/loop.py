@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from pensieve_mcp.errors import BackendError, Miscast, PensieveError
 from pensieve_mcp.ledger.events import refuses
 from pensieve_mcp.ledger.stubs import Run, standing_tokens
-from pensieve_mcp.spellbook.casting import CastResult, cast
+from pensieve_mcp.spellbook.casting import REFUSED_CALL_CHARS, CastResult, cast
 from pensieve_mcp.statelm.backends import COUNTED_SHARE, Backend
 from pensieve_mcp.statelm.conversation import Conversation, heaviest_results
 from pensieve_mcp.statelm.dialects import Answered, Dialect
@@ -178,7 +178,7 @@ class Loop:
             shown = self.dialect.word(self.conversation, call, result, ours) + more
             return shown
 
-        self.conversation.settle(word, call_text=said, thought=thought)
+        self.conversation.settle(word, call_text=_kept(said) if result.is_error else said, thought=thought)
         self._done(call, thought, shown or result.text, result.is_error, usage)
         if translated.name == "finish" and not result.is_error:
             self.answer = str(result.result["final_answer"])
@@ -227,7 +227,7 @@ class Loop:
         text = str(refused)
         if self.dialect.name == "published":
             text = json.dumps({"error": text}, ensure_ascii=False)
-        self.conversation.say(call.name[:80] or "call", said, text, thought=thought, is_error=True)
+        self.conversation.say(call.name[:80] or "call", _kept(said), text, thought=thought, is_error=True)
         self._done(call, thought, text, True, usage)
 
     def _stray(self, thought: str, reply: Reply) -> None:
@@ -398,3 +398,8 @@ class Loop:
             model_cpu_seconds=round(self._model_cpu_seconds, 3),
             usage=self.usage,
         )
+
+
+def _kept(said: str) -> str:
+    """What is kept of a refused call: enough to see what it was, and no prompt filled with it."""
+    return said if len(said) <= REFUSED_CALL_CHARS else f"{said[:REFUSED_CALL_CHARS]}… [refused]"

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from pensieve_mcp.statelm.backends.scripted import Scripted
 from pensieve_mcp.statelm.dialects.compact import Compact
 from pensieve_mcp.statelm.dialects.moves import grammar_of, literal, moves_of
 from pensieve_mcp.statelm.dialects.view import View
@@ -429,3 +431,17 @@ def test_the_window_is_that_of_the_small_model(loop: Loop) -> None:
 
     assert loop.conversation.budget().used <= 2_000
     assert "word0 " not in text
+
+
+def test_a_passage_that_reaches_over_three_chunks_is_found_by_its_last_words(
+    tmp_path: Path, open_workspace
+) -> None:
+    """Paragraphs full of numbers: chunks end early, and the passage that was found begins two chunks before."""
+    lines = [f"Day {day}. We saw {day * 3} herons near mill number {day}." for day in range(120)]
+    (tmp_path / "docs" / "herons.txt").write_text(
+        "\n\n".join([*lines, "The hidden word of the ninth mill is zephyr."]), encoding="utf-8"
+    )
+    loop = Loop.over(open_workspace(), "What is the hidden word of the ninth mill?", Compact())
+    asked = loop.run(Scripted([Reply("read 1"), Reply("note 1"), Reply("finish zephyr")]))
+
+    assert asked.answer == "zephyr" and asked.grounded

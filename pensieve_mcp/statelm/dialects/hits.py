@@ -33,6 +33,7 @@ SAME_SHARE = 0.6  # of what the best hit holds beside names: what holds as much 
 SCANNED_DOCUMENTS = 3  # that are looked through for the last place of a name
 LAST_CHUNKS = 8  # of a document, with the name in them
 LAST_PLACES = 200  # of the name, of which those chunks are
+CHUNKS_A_PASSAGE = 3  # it reaches into: chunks of short paragraphs are smaller than a passage
 
 
 def hit_lines(
@@ -132,12 +133,12 @@ def _last_of(
 
 
 def _listed(conversation: Conversation, found: Sequence[tuple[int, Sequence[str]]]) -> dict[int, list[str]]:
-    """Sentences by chunk. A passage may reach into the next chunk: that one counts as found, too, where a highlight
-    stands in it."""
+    """Sentences by chunk. A passage may reach into the next chunks: these count as found, too, where a highlight
+    stands in them."""
     corpus = conversation.workspace.corpus
     listed: dict[int, list[str]] = {}
     for chunk_id, highlights in found:
-        for one in (chunk_id, chunk_id + 1):
+        for one in range(chunk_id, chunk_id + CHUNKS_A_PASSAGE):
             try:
                 text = corpus.chunk_text(one)[:MAX_READ_CHARS]
             except PensieveError:
