@@ -193,6 +193,8 @@ def test_run_passes_arguments_exit_code_and_signals(
             "run",
             "--program",
             str(program),
+            "--explain",
+            str(tmp_path / "explained.txt"),
             "claude",
             "--flag",
             ending,
@@ -218,6 +220,8 @@ def test_run_passes_arguments_exit_code_and_signals(
     assert code == (9 if ending == "wait" else 7)
     assert b"1 message forgotten" in errors
     assert b"SECRET" not in upstream.got[0].body
+    explained = (tmp_path / "explained.txt").read_text(encoding="utf-8")
+    assert "/v1/messages: " in explained and "1 deleted" in explained and "taken out; eager: at once." in explained
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has other signals")
