@@ -16,8 +16,9 @@ import secrets
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -136,6 +137,15 @@ class Keeper:
         self._homeless: OrderedDict[tuple[str, str], dict[str, HostResult]] = OrderedDict()
         self._real_share: dict[int, float] = {}  # episode → the provider's tokens for a byte sent
         self.totals = Totals()
+
+    def begin(self) -> None:
+        """Open the ledger, which takes a while the first time: the first call should not wait for it."""
+        if self._open is not None:
+            self._pool.submit(self._begin)
+
+    def _begin(self) -> None:
+        with self._guarded():
+            self._opened().ledger.last_event()
 
     # -- what the proxy tells ----------------------------------------------------------------------------------
 
@@ -285,15 +295,22 @@ class Keeper:
                     return
             found: list[int | None] = [None] * len(sights)
             try:
-                found = self._write(sights)
-            except PensieveError as error:
-                self._trouble(str(error))
-            except Exception as error:  # a fault here must not reach the conversation
-                log.exception("the ledger could not be written")
-                self._trouble(f"{type(error).__name__}: {error}")
+                with self._guarded():
+                    found = self._write(sights)
             finally:
                 for sight, episode_id in zip(sights, found, strict=True):
                     sight.written.set_result(episode_id)
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        """A fault in here is told and must not reach the conversation."""
+        try:
+            yield
+        except PensieveError as error:
+            self._trouble(str(error))
+        except Exception as error:
+            log.exception("the ledger could not be written")
+            self._trouble(f"{type(error).__name__}: {error}")
 
     def _trouble(self, words: str) -> None:
         with self._lock:

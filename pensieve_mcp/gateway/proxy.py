@@ -52,7 +52,7 @@ OWN_HEADER = b"x-pensieve-gateway"
 CONNECT_SECONDS = 60.0
 IN_THREAD_BYTES = 400_000  # reading more than this takes longer than other streams should wait
 PIECE_BYTES = 2**18  # the network's layers copy what they are given at once
-WRITE_SECONDS = 1.0  # an answer waits so long for new handles to stand in the ledger
+WRITE_SECONDS = 2.0  # an answer waits so long for new handles to stand in the ledger
 ERROR_TYPES = {"anthropic": "api_error", "responses": "server_error", "chat": "server_error"}
 
 

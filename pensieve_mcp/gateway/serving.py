@@ -120,6 +120,7 @@ class RunningGateway:
             target=self._server.run, kwargs={"sockets": [self._socket]}, name="gateway", daemon=True
         )
         self._thread.start()
+        self.keeper.begin()
         # Else a stream waits up to 5 ms whenever the ledger's thread works in Python.
         self._switching = sys.getswitchinterval()
         sys.setswitchinterval(SWITCH_SECONDS)
