@@ -7,6 +7,7 @@ gateway or a plugin can bring about.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from pydantic import Field
 from pensieve_mcp.errors import Miscast
 from pensieve_mcp.ledger.events import Entry, Event, Forgot, Pinned, Recalled, Transcript
 from pensieve_mcp.ledger.parts import part_tokens, recalled_parts, split_parts
+from pensieve_mcp.ledger.stubs import standing_tokens
 from pensieve_mcp.spellbook.pointing import entry_at, name_of, names_of, resolve
 from pensieve_mcp.spellbook.registry import Args, Handle, Outcome, Result, spell
 from pensieve_mcp.spellbook.wording import cut_to_bytes, listing, one_line
@@ -99,7 +101,7 @@ def delete_context(episode: Episode, args: DeleteArgs) -> Outcome:
             )
         ]
     )
-    freed = max(0, transcript.visible_tokens - episode.transcript().visible_tokens)
+    freed = _freed(transcript, episode.transcript(), {*numbers, *(number for number, _ in parts)})
     if pinned:
         lines.append(f"Kept, since pinned: {names_of(pinned)}.")
     if unnoted:
@@ -121,6 +123,14 @@ def delete_context(episode: Episode, args: DeleteArgs) -> Outcome:
         for number, part in parts
     ]
     return _outcome(episode, shown, freed, lines)
+
+
+def _freed(before: Transcript, after: Transcript, numbers: Collection[int]) -> int:
+    """Tokens that these messages no longer take. Whoever else speaks in the episode meanwhile is left out of it."""
+    return max(
+        0,
+        sum(standing_tokens(entry_at(before, n)) - standing_tokens(entry_at(after, n)) for n in numbers),
+    )
 
 
 def _outcome(episode: Episode, deleted: list[DeletedLine], freed: int, lines: list[str]) -> Outcome:

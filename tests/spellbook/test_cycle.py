@@ -104,6 +104,24 @@ def test_deleting_what_was_never_noted_works_and_says_so(spell: Cast) -> None:
     assert "deleted before" in again.text
 
 
+def test_what_a_deletion_frees_is_its_own_though_others_speak_meanwhile(
+    episode: Episode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sub-agents of Claude Code and opencode share an episode, and speak at once."""
+    number = cast(episode, "readChunk", {"chunk_id": "1"}).message["msg_id"]
+    alone = cast(episode, "deleteContext", {"msg_id": number}).result["freed_tokens"]
+    cast(episode, "restoreContext", {"msg_id": number})
+    append = Episode.append
+
+    def interrupted(self: Episode, events: object) -> None:
+        append(self, events)  # type: ignore[arg-type]
+        monkeypatch.undo()
+        cast(self, "readChunk", {"chunk_id": "2"})
+
+    monkeypatch.setattr(Episode, "append", interrupted)
+    assert cast(episode, "deleteContext", {"msg_id": number}).result["freed_tokens"] == alone > 0
+
+
 def test_pinned_messages_are_not_deleted_and_a_range_passes_over_absent_ids(spell: Cast) -> None:
     first = spell("readChunk", chunk_id=1).message["msg_id"]
     second = spell("readChunk", chunk_id=2).message["msg_id"]
