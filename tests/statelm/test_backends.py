@@ -303,3 +303,19 @@ def test_a_question_is_cancelled_in_the_middle_of_a_reply(workspace, home) -> No
         )  # fmt: skip
 
     assert asked.ended == "cancelled" and len(heard) == 3 and len(served.asked) == 1
+
+
+@pytest.mark.parametrize("backend", ["openai", "anthropic"])
+def test_a_question_is_cancelled_while_it_waits_for_the_next_try(workspace, home, backend: str) -> None:
+    from pensieve_mcp.statelm import asking
+
+    with serving([Answer([b"busy"], 503, {"retry-after": "20"})]) as served:
+        asked = asking.ask(
+            workspace,
+            "Q?",
+            Choice(backend, "m", served.url),
+            home=home,
+            cancelled=lambda: len(served.asked) > 0,
+        )
+
+    assert asked.ended == "cancelled" and len(served.asked) == 1

@@ -43,7 +43,9 @@ class Anthropic:
         self._constrain = choice.constrain is True
         self._hear = hear or (lambda text: None)
         self._poster = poster or Poster(
-            choice.url or DEFAULT_URL, {"x-api-key": choice.key, "anthropic-version": VERSION}
+            choice.url or DEFAULT_URL,
+            {"x-api-key": choice.key, "anthropic-version": VERSION},
+            check=lambda: self._hear(""),
         )
 
     def reply(self, prompt: Prompt) -> Reply:

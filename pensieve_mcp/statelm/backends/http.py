@@ -52,13 +52,16 @@ class Poster:
         headers: Mapping[str, str],
         *,
         silence_seconds: float = SILENCE_SECONDS,
-        sleep: Callable[[float], None] = time.sleep,
+        sleep: Callable[[float], None] | None = None,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
+        """`check` is called every second between tries, and ends it all where it raises."""
         import httpx2
 
         self._http = httpx2
         self.base = base.rstrip("/")
-        self._sleep = sleep
+        self._sleep = sleep or self._pause
+        self._check = check
         try:
             self._client = httpx2.Client(
                 headers=dict(headers),
@@ -105,6 +108,13 @@ class Poster:
             hint="Is the server running, and is the address right? --url sets it.",
             slug="unreachable",
         )
+
+    def _pause(self, seconds: float) -> None:
+        self._check()
+        while seconds > 0:
+            time.sleep(min(1.0, seconds))
+            seconds -= 1.0
+            self._check()
 
     def close(self) -> None:
         self._client.close()

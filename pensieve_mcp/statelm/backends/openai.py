@@ -48,7 +48,7 @@ class OpenAI:
                 slug="no_key",
             )
         headers = {"Authorization": f"Bearer {choice.key}"} if choice.key else {}
-        self._poster = poster or Poster(address, headers)
+        self._poster = poster or Poster(address, headers, check=lambda: self._hear(""))
 
     def reply(self, prompt: Prompt) -> Reply:
         body: dict[str, Any] = {
