@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,13 @@ from server import Answer, events, serving
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows has no pseudo terminal of this kind")
 
 QUESTION = "Who founded the Arvale Museum?"
+LOGIN = """
+import fcntl, os, sys, termios
+os.setsid()
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
+"""What leads a session of its own on the terminal, so that Ctrl-C goes to it."""
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -36,11 +44,14 @@ class Screen:
         import struct
         import termios
 
-        pid, terminal = pty.fork()
-        if pid == 0:  # the child
-            os.environ.update(PENSIEVE_HOME=str(home), TERM="xterm", PYTHONUTF8="1")
-            os.execv(sys.executable, [sys.executable, "-m", "pensieve_mcp.cli", *words])
+        terminal, theirs = pty.openpty()
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        process = subprocess.Popen(
+            [sys.executable, "-c", LOGIN, "-m", "pensieve_mcp.cli", *words],
+            env={**os.environ, "PENSIEVE_HOME": str(home), "TERM": "xterm", "PYTHONUTF8": "1"},
+            stdin=theirs, stdout=theirs, stderr=theirs,
+        )  # fmt: skip
+        os.close(theirs)
         self.text = ""
         written = b""
         while True:
@@ -55,7 +66,7 @@ class Screen:
             if keys := typed(self.text):
                 os.write(terminal, keys)
         os.close(terminal)
-        self.code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        self.code = process.wait(60)
 
     @property
     def lines(self) -> list[str]:
