@@ -17,13 +17,9 @@ if TYPE_CHECKING:
     from pensieve_mcp.statelm.backends import Backend
 
 LIBRARY_PARAGRAPHS = 1_200
-SELF_STEP, SELF_SEED, SELF_TEMPERATURE, SELF_RATE = (
-    1_000,
-    11,
-    0.7,
-    2e-4,
-)  # of the shipped adapter's self-training
-SELF_SHARE, SMALL_LIBRARIES, SMALL_SEED = 0.7, 40, 12
+SELF_SEED, SELF_TEMPERATURE, SELF_RATE = 11, 0.7, 3e-4
+SELF_SHARE = 0.25  # of the samples of the second stage are of the model's own play
+SMALL_LIBRARIES, SMALL_SEED = 40, 12
 EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
 FOLDER = click.Path(file_okay=False, path_type=Path)
 TEXT = click.option(
@@ -234,8 +230,7 @@ def full(
         source, taught, first, recipe, start_from=start_from, until=until, progress=progress
     )
     if self_tasks:
-        player = first / f"adapter-{min(until, SELF_STEP):05d}.gguf"
-        merge(source, out / "player.gguf", player if player.exists() else last)
+        merge(source, out / "player.gguf", last)
         backend = opened(out / "player.gguf", SELF_TEMPERATURE, SELF_SEED)
         own = playing.play(
             backend,
@@ -247,7 +242,7 @@ def full(
             told=lambda part, share, made: say(f"part {part}: {share:.2f} right, {count(made, 'sample')}"),
         )
         backend.close()
-        whole = playing.mixed([*own, *small], made.samples, SELF_SEED, share=SELF_SHARE)
+        whole = playing.mixed(own, taught, SELF_SEED, share=SELF_SHARE)
         again = learning.Recipe(
             seed=SELF_SEED,
             steps=max(1, len(whole) // recipe.batch),

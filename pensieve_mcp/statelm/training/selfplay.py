@@ -18,8 +18,8 @@ from pensieve_mcp.statelm.training.samples import Sample, Step, cut, load, save
 OWN_SHARE = 0.34  # of the choices that were right anyway are kept: it knows them
 TASKS_A_LIBRARY = 30
 MIX = {
-    "single": 0.12, "hop": 0.24, "list": 0.14, "chat": 0.06, "latest": 0.08, "none": 0.28, "misleading": 0.04,
-    "module": 0.04,
+    "single": 0.12, "hop": 0.20, "list": 0.13, "chat": 0.05, "latest": 0.08, "none": 0.15, "misleading": 0.03,
+    "module": 0.03, "chain": 0.16, "log": 0.05,
 }  # fmt: skip
 """More of what a trained model still does wrong: giving up, going on."""
 
