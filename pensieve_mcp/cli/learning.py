@@ -20,6 +20,7 @@ LIBRARY_PARAGRAPHS = 1_200
 SELF_SEED, SELF_TEMPERATURE, SELF_RATE = 11, 0.7, 3e-4
 SELF_SHARE = 0.25  # of the samples of the second stage are of the model's own play
 SMALL_LIBRARIES, SMALL_SEED = 40, 12
+LAST_SEED, LAST_RATE = 13, 2e-4  # of the stage with more that is not there
 EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
 FOLDER = click.Path(file_okay=False, path_type=Path)
 TEXT = click.option(
@@ -177,6 +178,13 @@ def grpo(
 @click.option(
     "--self-tasks", type=click.IntRange(0), default=180, show_default=True, help="Played by the model itself."
 )
+@click.option(
+    "--last-steps",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Of a last stage with more questions about what is not there.",
+)
 @click.option("--start-from", type=EXISTING, help="An adapter to begin with instead of none.")
 @click.option("--rate", type=float, default=1e-3, show_default=True, help="Highest, of the first stage.")
 @click.option("--checkpoint", type=click.IntRange(1), default=200, show_default=True, help="Steps between.")
@@ -189,8 +197,8 @@ def grpo(
 @TEXT
 @command_options
 def full(
-    shell: Shell, tasks: int, steps: int, until: int, self_tasks: int, start_from: Path | None, rate: float,
-    checkpoint: int, seed: int, workers: int, out: Path, base: Path | None, text_folder: Path | None,
+    shell: Shell, tasks: int, steps: int, until: int, self_tasks: int, last_steps: int, start_from: Path | None,
+    rate: float, checkpoint: int, seed: int, workers: int, out: Path, base: Path | None, text_folder: Path | None,
 ) -> None:  # fmt: skip
     """All that made the shipped adapter, from data to the merged file. Run again to go on where it stopped.
 
@@ -250,5 +258,9 @@ def full(
             warm_up_steps=5,
         )
         last = learning.train(source, whole, out / "second", again, start_from=last, progress=progress)
+    if last_steps:
+        again = learning.Recipe(seed=LAST_SEED, steps=last_steps, learning_rate=LAST_RATE, warm_up_steps=5)
+        whole = playing.with_refusals(taught, last_steps * again.batch, LAST_SEED)
+        last = learning.train(source, whole, out / "third", again, start_from=last, progress=progress)
     merge(source, out / "merged.gguf", last)
     put(f"{out / 'merged.gguf'}")

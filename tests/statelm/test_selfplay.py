@@ -153,6 +153,17 @@ def test_own_and_the_teachers_samples_are_mixed_by_seed() -> None:
     assert sorted(s.kind for s in whole) == ["own"] * 4 + ["teacher"] * 4
 
 
+def test_a_last_stage_has_a_third_of_what_is_not_there() -> None:
+    taught = [
+        Sample(kind, ((f"{kind} {n}", True),), "drop") for n in range(200) for kind in ("none", "hop", "list")
+    ]
+    chosen = selfplay.with_refusals(taught, 120, 13)
+
+    assert len(chosen) == 120 and len(set(chosen)) == 120
+    assert sum(one.kind == "none" for one in chosen) == 42
+    assert chosen == selfplay.with_refusals(taught, 120, 13) != selfplay.with_refusals(taught, 120, 14)
+
+
 def test_the_teachers_samples_are_the_same_after_a_stop_and_with_more_workers(
     tmp_path: Path, text: list[str], monkeypatch
 ) -> None:

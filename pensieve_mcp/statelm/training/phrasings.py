@@ -1,8 +1,8 @@
 """More ways of stating and asking what `relations` tells of, more relations and lists, and the way back through each:
 for training alone. The evaluation draws none of it, so that its phrasings, relations and pairs stay what they were.
 
-A policy that saw three phrasings of a relation learns these three; with eight it learns that words may differ. None of
-these has the words of the phrasing that is kept for evaluation.
+A policy that saw two phrasings of a relation learns these two; with five it learns that words may differ. None of these
+has the words of the phrasing that is kept for evaluation.
 """
 
 from __future__ import annotations

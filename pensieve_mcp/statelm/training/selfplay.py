@@ -15,6 +15,7 @@ from pensieve_mcp.statelm.backends import Backend
 from pensieve_mcp.statelm.training.rollouts import RIGHT, Rollout, libraries, rollout
 from pensieve_mcp.statelm.training.samples import Sample, Step, cut, load, save
 
+REFUSALS = 0.35  # of the samples of a last stage
 OWN_SHARE = 0.34  # of the choices that were right anyway are kept: it knows them
 TASKS_A_LIBRARY = 30
 MIX = {
@@ -78,3 +79,12 @@ def mixed(
     whole = [*own, *others[: round(len(own) * (1 - share) / share)]]
     dice.shuffle(whole)
     return whole
+
+
+def with_refusals(teachers: Sequence[Sample], count: int, seed: int) -> list[Sample]:
+    """About `count` of the teacher's samples, a good third of them from questions about what is not there: a model that
+    learned to follow ways reads too much into what it finds."""
+    none = [one for one in teachers if one.kind == "none"]
+    others = [one for one in teachers if one.kind != "none"]
+    mine = random.Random(seed).sample(none, min(len(none), round(count * REFUSALS)))
+    return mixed(mine, others, seed, share=REFUSALS)
