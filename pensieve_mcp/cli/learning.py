@@ -183,7 +183,7 @@ def grpo(
     type=click.IntRange(0),
     default=0,
     show_default=True,
-    help="Of a last stage with more questions about what is not there.",
+    help="Of a last stage with more questions about what is not there; the mean of before and after is taken.",
 )
 @click.option("--start-from", type=EXISTING, help="An adapter to begin with instead of none.")
 @click.option("--rate", type=float, default=1e-3, show_default=True, help="Highest, of the first stage.")
@@ -208,6 +208,7 @@ def full(
     from pensieve_mcp.statelm.gguf import merge
     from pensieve_mcp.statelm.training import pipeline, samples
     from pensieve_mcp.statelm.training import selfplay as playing
+    from pensieve_mcp.statelm.training.averaging import mean_of
 
     learning = needing_torch("sft")
     source, text = base_of(shell, base), text_of(text_folder, "train")
@@ -261,6 +262,7 @@ def full(
     if last_steps:
         again = learning.Recipe(seed=LAST_SEED, steps=last_steps, learning_rate=LAST_RATE, warm_up_steps=5)
         whole = playing.with_refusals(taught, last_steps * again.batch, LAST_SEED)
-        last = learning.train(source, whole, out / "third", again, start_from=last, progress=progress)
+        third = learning.train(source, whole, out / "third", again, start_from=last, progress=progress)
+        last = mean_of(last, third, out / "adapter.gguf")
     merge(source, out / "merged.gguf", last)
     put(f"{out / 'merged.gguf'}")

@@ -10,12 +10,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 import tiny
 
+from pensieve_mcp.errors import Miscast
+from pensieve_mcp.statelm.gguf import F16, Field, Gguf, write
 from pensieve_mcp.statelm.training import pipeline, selfplay
+from pensieve_mcp.statelm.training.averaging import mean_of
 from pensieve_mcp.statelm.training.evaluate import prepare
 from pensieve_mcp.statelm.training.rollouts import RIGHT, UNFINISHED, WRONG, Choice, Rollout, rollout
 from pensieve_mcp.statelm.training.samples import Sample, Step, load
@@ -151,6 +155,20 @@ def test_own_and_the_teachers_samples_are_mixed_by_seed() -> None:
 
     assert whole == selfplay.mixed(own, teachers, 1) != selfplay.mixed(own, teachers, 2)
     assert sorted(s.kind for s in whole) == ["own"] * 4 + ["teacher"] * 4
+
+
+def test_the_mean_of_two_adapters_lies_between_them(tmp_path: Path) -> None:
+    def adapter(name: str, value: float, rows: int = 2) -> Path:
+        values = np.full((rows, 3), value, "float16")
+        fields = {"adapter.lora.alpha": Field(6, 32.0)}
+        write(tmp_path / name, fields, [("blk.0.x.weight.lora_a", values.shape, F16, values.tobytes)])
+        return tmp_path / name
+
+    made = Gguf.open(mean_of(adapter("a", 1.0), adapter("b", 2.0), tmp_path / "mean"))
+
+    assert (made.floats(made.tensors[0]) == 1.5).all() and made.fields["adapter.lora.alpha"].value == 32.0
+    with pytest.raises(Miscast, match="have other matrices"):
+        mean_of(adapter("a", 1.0), adapter("c", 2.0, rows=4), tmp_path / "mean")
 
 
 def test_a_last_stage_has_a_third_of_what_is_not_there() -> None:
