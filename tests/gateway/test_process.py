@@ -221,7 +221,11 @@ def test_run_passes_arguments_exit_code_and_signals(
     assert b"1 message forgotten" in errors
     assert b"SECRET" not in upstream.got[0].body
     explained = (tmp_path / "explained.txt").read_text(encoding="utf-8")
-    assert "/v1/messages: " in explained and "1 deleted" in explained and "taken out; eager: at once." in explained
+    assert (
+        "/v1/messages: " in explained
+        and "1 deleted" in explained
+        and "taken out; eager: at once." in explained
+    )
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has other signals")
