@@ -72,12 +72,18 @@ class Stage:
         return found
 
 
-def stage(host: str, folder: Path, model: ScriptedModel) -> Stage:
-    home, work, library = folder / "home", folder / "work", folder / "archive"
-    for made in (home, work, library):
+def stage(host: str, folder: Path, model: ScriptedModel, library: Path | None = None) -> Stage:
+    """Over `library`, else over an archive of one document with `SECRET` in it."""
+    home, work = folder / "home", folder / "work"
+    for made in (home, work):
         made.mkdir()
-    log = "\n".join(f"Line {n} of the log tells of wind from the north and a calm sea." for n in range(120))
-    (library / "light.md").write_text(f"# The light of Velsay\n\n{SECRET}\n{log}\n", encoding="utf-8")
+    if library is None:
+        library = folder / "archive"
+        library.mkdir()
+        log = "\n".join(
+            f"Line {n} of the log tells of wind from the north and a calm sea." for n in range(120)
+        )
+        (library / "light.md").write_text(f"# The light of Velsay\n\n{SECRET}\n{log}\n", encoding="utf-8")
     (work / "big.txt").write_text(
         "\n".join(f"row {n} says something about turnips" for n in range(400)), encoding="utf-8"
     )

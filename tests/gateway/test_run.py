@@ -5,6 +5,7 @@ Skipped aloud where an agent is not installed. A fresh home each time, no teleme
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ import pytest
 from host_runs import binary
 from scripted_model import ScriptedModel, tool_results
 from stages import HOST_SECRET, PROMPT, SECRET, Stage, handle, stage
+
+from pensieve_mcp import sample
 
 pytestmark = [pytest.mark.host, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -100,3 +103,52 @@ def test_the_whole_cycle_with_resume_and_restart(host: str, played: Stage) -> No
     assert restored[1]["text"] == tool_results(first[2])[1]["text"]
     assert played.model.done()
     assert played.configured() == configured
+
+
+def sentences(text: str) -> list[str]:
+    """Runs of words of one line, the longest first."""
+    return sorted(re.findall(r"[A-Za-z]+(?: [a-z]+){4,}", text), key=len, reverse=True)
+
+
+@hosts
+def test_the_whole_cycle_over_the_sample_library(host: str, tmp_path: Path) -> None:
+    """Search, read, note with a quote, delete, finish; in the next session restore. Both deleted results leave the
+    prompt and stay out; the note's quote, which the model wrote itself, stays in.
+    """
+    found = lambda results: "c" + re.search(r"\bc(\d+) · ", results[0]["text"])[1]  # type: ignore[index]  # noqa: E731
+    evidence = lambda results: [  # noqa: E731
+        {"chunk_id": found(results), "quote": sentences(results[1]["text"])[0]}
+    ]
+    note = {"key": "light", "summary": "A finding", "content": "As quoted.", "evidence": evidence}
+    turns: list[list[dict[str, Any]]] = [
+        [
+            {
+                "tool": "searchEngine",
+                "args": {"keyword": "the keeper of the light", "queries": ["barrels of oil"]},
+            }
+        ],
+        [{"tool": "readChunk", "args": {"chunk_id": found}}],
+        [{"tool": "note", "args": note}],
+        [{"tool": "deleteContext", "args": {"msg_id": handle(0, "m")}}],
+        [{"tool": "deleteContext", "args": {"msg_id": handle(1, "m")}}],
+        [{"tool": "finish", "args": {"answer": "Found.", "citations": ["light"]}}],
+        [{"text": "FIRST END"}],
+        [{"tool": "restoreContext", "args": {"msg_id": handle(1, "m")}}],
+        [{"text": "SECOND END"}],
+    ]
+    with ScriptedModel(turns) as model:
+        played = stage(host, tmp_path, model, Path(sample.__file__).parent / "library")
+        told = played.run(*FIRST[host])
+        before = tool_results(model.turns_taken()[-4]["body"])[1]["text"]
+        quote, *others = sentences(before)
+        secret = next(one for one in others if one not in quote)
+        sent = played.sent()[-7:]
+        assert [secret in body for body in sent] == [False, False, True, True, True, False, False]
+        assert quote in sent[-1] and "2 messages forgotten" in told
+        last = tool_results(model.turns_taken()[-1]["body"])
+        assert "Evidence: 1 ok." in last[2]["text"] and all("· error" not in one["text"] for one in last)
+
+        played.run(*AGAIN[host])
+        assert [secret in body for body in played.sent()[-2:]] == [False, True]
+        assert tool_results(model.turns_taken()[-1]["body"])[1]["text"] == before, "to the byte"
+        assert model.done()
