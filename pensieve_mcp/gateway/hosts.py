@@ -163,22 +163,30 @@ def _codex_route(program: str, environment: Mapping[str, str], upstream: str | N
     return Route((Upstream.of(url, "/v1"),))
 
 
-def _logged_in_with_chatgpt(program: str, environment: Mapping[str, str]) -> bool:
-    """Codex says it itself; its credentials are none of our business."""
+def said_by(
+    program: str, *arguments: str, environment: Mapping[str, str], seconds: float
+) -> tuple[str, str] | None:
+    """What a host's program writes to stdout and stderr when it is asked something; None where it cannot be asked."""
     try:
         done = subprocess.run(
-            [program, "login", "status"],
+            [program, *arguments],
             env=dict(environment),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             encoding="utf-8",
             errors="replace",
-            timeout=LOGIN_SECONDS,
+            timeout=seconds,
         )
     except (OSError, subprocess.SubprocessError):
-        return False
-    return "ChatGPT" in done.stdout + done.stderr
+        return None
+    return done.stdout, done.stderr
+
+
+def _logged_in_with_chatgpt(program: str, environment: Mapping[str, str]) -> bool:
+    """Codex says it itself; its credentials are none of our business."""
+    said = said_by(program, "login", "status", environment=environment, seconds=LOGIN_SECONDS)
+    return said is not None and "ChatGPT" in "".join(said)
 
 
 def _codex(

@@ -6,8 +6,9 @@ The host itself says most of it, above; this names the next step. It is asked fo
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Iterator, Mapping
+
+from pensieve_mcp.gateway.hosts import said_by
 
 TESTED = {"claude": "2.1.332", "codex": "0.171.0", "opencode": "1.18.33"}
 """The versions that `pensieve run` was tried with."""
@@ -54,20 +55,8 @@ def next_steps(
 
 def version_of(program: str, environment: Mapping[str, str]) -> str | None:
     """What `--version` says, None where it says none."""
-    try:
-        done = subprocess.run(
-            [program, "--version"],
-            env=dict(environment),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=VERSION_SECONDS,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    found = _VERSION.search(done.stdout)
+    said = said_by(program, "--version", environment=environment, seconds=VERSION_SECONDS)
+    found = _VERSION.search(said[0]) if said is not None else None
     return found[0] if found else None
 
 

@@ -11,6 +11,7 @@ from pensieve_mcp.spellbook.registry import spellbook
 
 DIALECTS = ("anthropic", "responses", "chat")
 FACTS = Facts(frozenset({"pensieve"}), frozenset(spellbook()))
+LONG = "The treaty was signed at Velsay. " * 40
 NAMES = {
     "anthropic": "mcp__pensieve__{}",
     "responses": "{}",
@@ -126,3 +127,9 @@ def _chat(steps: list[Step]) -> dict[str, Any]:
         messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
         messages.append({"role": "tool", "tool_call_id": step.call_id, "content": step.result})
     return {"model": "m", "messages": messages, "tools": [{"type": "function", "function": {"name": "f"}}]}
+
+
+def deleted_talk() -> Talk:
+    talk = Talk()
+    talk.delete(f"m{talk.read(LONG)}")
+    return talk

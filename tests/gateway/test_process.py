@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +36,6 @@ def environment(tmp_path: Path) -> dict[str, str]:
         "PENSIEVE_GATEWAY_POLICY": "eager",
         "PYTHONPATH": str(ROOT),
     }
-
-
-@pytest.fixture
-def upstream() -> Iterator[Upstream]:
-    with Upstream() as running:
-        yield running
 
 
 class Command:

@@ -17,7 +17,7 @@ from http.client import IncompleteRead
 from typing import Any
 
 import pytest
-from talks import FACTS, Talk
+from talks import FACTS, Talk, deleted_talk
 from upstreams import Handler, Upstream, ask, raw_socket
 
 from pensieve_mcp.errors import StorageError, WorkspaceError
@@ -27,15 +27,8 @@ from pensieve_mcp.gateway.serving import RunningGateway
 from pensieve_mcp.gateway.telling import summary
 from pensieve_mcp.settings import Settings
 
-LONG = "The treaty was signed at Velsay. " * 40
 EAGER = Settings(gateway_policy="eager")
 JSON = {"Content-Type": "application/json"}
-
-
-@pytest.fixture
-def upstream() -> Iterator[Upstream]:
-    with Upstream() as running:
-        yield running
 
 
 @pytest.fixture
@@ -44,12 +37,6 @@ def gateway(upstream: Upstream) -> Iterator[RunningGateway]:
         (Place.of(upstream.url + "/base"),), EAGER, None, tools=FACTS.tools, handles=False
     ) as running:
         yield running
-
-
-def deleted_talk() -> Talk:
-    talk = Talk()
-    talk.delete(f"m{talk.read(LONG)}")
-    return talk
 
 
 # -- what goes there -----------------------------------------------------

@@ -15,7 +15,7 @@ from typing import Any
 import httpx2
 import pytest
 from door import PATHS, Called, events, house
-from talks import DIALECTS, FACTS, Talk
+from talks import DIALECTS, FACTS, LONG, Talk, deleted_talk
 from upstreams import Handler, Upstream, ask, raw_socket
 
 from pensieve_mcp.gateway.proxy import Proxy
@@ -26,28 +26,15 @@ from pensieve_mcp.gateway.telling import explained
 from pensieve_mcp.gateway.timing import Policy
 from pensieve_mcp.settings import Settings
 
-LONG = "The treaty was signed at Velsay. " * 40
 EAGER = Settings(gateway_policy="eager")
 JSON = {"Content-Type": "application/json"}
 dialects = pytest.mark.parametrize("dialect", DIALECTS)
 
 
 @pytest.fixture
-def upstream() -> Iterator[Upstream]:
-    with Upstream() as running:
-        yield running
-
-
-@pytest.fixture
 def gateway(upstream: Upstream) -> Iterator[RunningGateway]:
     with RunningGateway((Place.of(upstream.url),), EAGER, None, tools=FACTS.tools) as running:
         yield running
-
-
-def deleted_talk() -> Talk:
-    talk = Talk()
-    talk.delete(f"m{talk.read(LONG)}")
-    return talk
 
 
 def test_an_upstream_that_hangs_is_waited_for_and_holds_up_nobody_else(
