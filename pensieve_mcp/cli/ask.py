@@ -86,9 +86,11 @@ def ask(
     Keys are read from PENSIEVE_ASK_KEY, OPENAI_API_KEY or ANTHROPIC_API_KEY. Ends with 1 where no answer was found.
     """
     from pensieve_mcp.settings import data_folder
+    from pensieve_mcp.spellbook.entrusting import question_in
     from pensieve_mcp.statelm import asking, trajectories
     from pensieve_mcp.statelm.conversation import Conversation
 
+    question = question_in(question)
     with shell.open(*paths, making=True) as workspace:
         choice = asking.choice_from(
             shell.environment,

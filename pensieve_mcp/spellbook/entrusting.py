@@ -227,24 +227,30 @@ class AskResult(Result):
     trajectory: str  # the handle of its episode
 
 
-@spell("askStateLM", AskArgs, AskResult, stage="find", title="Ask the reader", open_world=True)
-def ask_statelm(episode: Episode, args: AskArgs) -> Outcome:
-    """Let another model read the documents and answer a whole question, with citations. Takes long: while it reads, the
-    same call again waits on."""
-    asks: Asks | None = episode.workspace.asks
-    question = args.question.strip()
-    if asks is None:
-        raise Miscast(
-            "No backend is configured, so nobody could answer.",
-            hint="Search and read yourself; or the user sets ask_backend.",
-            slug="no_backend",
-        )
+def question_in(text: str) -> str:
+    """The question without blanks around it. Raises Miscast where there is none, or far more than one."""
+    question = text.strip()
     if not question or len(question) > MAX_QUESTION_CHARS:
         raise Miscast(
             f"question has {len(question):,} characters; 1 to {MAX_QUESTION_CHARS:,} are taken.",
             hint="Ask one question in a sentence or two.",
             slug="bad_argument",
         )
+    return question
+
+
+@spell("askStateLM", AskArgs, AskResult, stage="find", title="Ask the reader", open_world=True)
+def ask_statelm(episode: Episode, args: AskArgs) -> Outcome:
+    """Let another model read the documents and answer a whole question, with citations. Takes long: while it reads, the
+    same call again waits on."""
+    asks: Asks | None = episode.workspace.asks
+    if asks is None:
+        raise Miscast(
+            "No backend is configured, so nobody could answer.",
+            hint="Search and read yourself; or the user sets ask_backend.",
+            slug="no_backend",
+        )
+    question = question_in(args.question)
     episode.workspace.prefix(*(args.paths or ()))  # a path that is none is told at once
     job = asks.join(question, args.paths or ())
     try:

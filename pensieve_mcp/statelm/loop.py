@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pensieve_mcp.errors import BackendError, Miscast, PensieveError
-from pensieve_mcp.ledger.events import refuses
+from pensieve_mcp.ledger.events import Transcript, refuses
 from pensieve_mcp.ledger.stubs import Run, standing_tokens
 from pensieve_mcp.spellbook.casting import REFUSED_CALL_CHARS, CastResult, cast
 from pensieve_mcp.statelm.backends import COUNTED_SHARE, Backend
@@ -73,6 +73,9 @@ class Loop:
         self.usage = Usage()
         self.peak_prompt_tokens = 0
         self.visible: list[int] = []
+        self._printed: tuple[Transcript, Prompt] | None = (
+            None  # the next prompt, where a turn's end printed it
+        )
         self._before = conversation.in_mind()  # of an earlier loop over this conversation
         self._counts: Counter[str] = Counter()
         self._written: dict[str, Counter[str]] = {}  # calls by tool, since the state last changed
@@ -128,10 +131,20 @@ class Loop:
     def prompt(self) -> Prompt:
         """The state as the model sees it now; makes room first where it would not fit."""
         while True:
-            printed = self.dialect.prompt(self.conversation, self.offer())
-            self._measure(printed)
+            printed = self._print()
             if not self._make_room():
                 return printed
+
+    def _print(self) -> Prompt:
+        """The state in the dialect's words, measured. What the end of a turn printed is the next prompt, as long as
+        nothing was said in between."""
+        state, kept = self.conversation.transcript(), self._printed
+        self._printed = None
+        if kept is not None and kept[0] is state:
+            return kept[1]
+        printed = self.dialect.prompt(self.conversation, self.offer())
+        self._measure(printed)
+        return printed
 
     def take(self, reply: Reply, offered: Offer | None = None) -> None:
         """One reply of a model: its first call is cast, anything else is answered with what to do instead."""
@@ -246,6 +259,10 @@ class Loop:
         self._strays = self._strays + 1 if is_error else 0
         self._last_tool = call.name
         self._counts["errors" if is_error else call.name] += 1
+        if (
+            self.dialect.name == "compact"
+        ):  # its prompt shows a part of what was read: only printing tells how much
+            self._printed = self.conversation.transcript(), self._print()
         visible = self.conversation.budget().used
         self.visible.append(visible)
         self.watch(

@@ -88,6 +88,16 @@ def test_ask_without_any_model_is_extractive_and_says_so(pensieve: Pensieve, fol
     assert "policy: extractive" in said.out
 
 
+@pytest.mark.parametrize("question", ["", " \n", "why? " * 4_000])
+def test_a_question_that_is_none_is_refused_before_anything_is_read(
+    pensieve: Pensieve, folder: Path, question: str
+) -> None:
+    said = pensieve("ask", question, str(folder))
+
+    assert said.code == 1 and "characters" in said.err and "one question" in said.err
+    assert pensieve("workspace", "list", "--json").data == []
+
+
 def test_no_answer_ends_with_one(pensieve: Pensieve, folder: Path) -> None:
     said = pensieve("ask", "Who founded the Berlin Zoo?", str(folder), "--quiet", "--json")
 

@@ -16,6 +16,7 @@ from pensieve_mcp.statelm.dialects.view import View
 from pensieve_mcp.statelm.loop import Loop
 from pensieve_mcp.statelm.sentences import asks_latest
 from pensieve_mcp.statelm.turns import Call, Prompt, Reply
+from pensieve_mcp.tokens import count_tokens
 
 QUESTION = "Who founded the Arvale Museum?"
 SECRET = "The hidden word of the seventh hive is xylograph."  # as in the diary of the fixture
@@ -104,6 +105,21 @@ def test_a_whole_question_in_the_compact_dialect(loop: Loop) -> None:
     assert asked.citations[0].quote == FACT
     assert asked.metrics.deletions == 2 and asked.metrics.freed_tokens > 0
     assert all(e.forgotten for e in loop.conversation.results("searchEngine", "readChunk"))
+
+
+def test_what_is_told_to_be_in_mind_after_a_turn_is_what_the_next_prompt_holds(loop: Loop) -> None:
+    def held() -> int:
+        return count_tokens(loop.prompt().text)
+
+    search_and_read(loop)
+    for line in (f"note {number_of(loop, FACT)}", "drop", "drop", "finish Ada Quill"):
+        assert loop.visible[-1] == held()
+        write(loop, line)
+
+    assert len(loop.visible) == 6 and min(loop.visible) > 0
+    assert max(loop.visible) < loop.conversation.transcript().peak_tokens, "of what was read it shows a part"
+    loop.result()
+    assert list(loop.conversation.in_mind()) == loop.visible
 
 
 def test_the_first_search_is_the_questions_own_words_and_needs_no_model(loop: Loop) -> None:

@@ -58,7 +58,14 @@ def test_a_saved_conversation_is_drawn_as_large_as_it_was_told(
         asked.metrics.deletions_per_read,
     )  # fmt: skip
     drops = [n for n, p in enumerate(points) if p.kind == "forgot"]
-    assert drops and all(points[n].visible < points[n - 1].visible for n in drops), "a deletion is a drop"
+    sizes = [(points[n - 1].visible, points[n].visible) for n in drops]
+    if name == "compact":  # the hits are let go second, when they stand in no prompt any more
+        assert len(set(loop.visible[-3:])) == 1 and [before > after for before, after in sizes] == [
+            True,
+            False,
+        ]
+    else:
+        assert drops and all(after < before for before, after in sizes), "a deletion is a drop"
     assert all(p.visible <= p.undeleted for p in points)
     assert points[-1].undeleted > points[-1].visible
 
