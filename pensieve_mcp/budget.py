@@ -7,8 +7,8 @@ results pass by us. A host that is not behind the gateway keeps what was deleted
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import astuple, dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass, fields, replace
 from typing import Any, Literal
 
 from pensieve_mcp.ledger.events import Entry, Transcript
@@ -96,6 +96,29 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
+class TurnSeen:
+    """The request and answer in which calls of our server stood that are still to be made: several sub-agents may speak
+    at once in one episode, each with a prompt of its own. Fields as in `Sighting`.
+    """
+
+    turn: str
+    prompt: int
+    answer: int
+    is_real: bool
+    waiting: int
+    why: str
+    present: str
+    last_number: int
+    shares: tuple[Share, ...]
+
+    @classmethod
+    def from_row(cls, row: Iterable[Any]) -> TurnSeen:
+        """Raises TypeError or ValueError for what this version does not know."""
+        told = dict(zip((one.name for one in fields(cls)), row, strict=True))
+        return cls(**{**told, "shares": tuple(Share(*share) for share in told["shares"])})
+
+
+@dataclass(frozen=True, slots=True)
 class Sighting:
     """What the gateway last saw of a conversation; it stands in the episode's `extra` under `gateway`.
 
@@ -115,16 +138,36 @@ class Sighting:
     why: str = ""  # the last decision
     present: str = ""  # handles in the last request, as a msg_id names them
     last_number: int = 0  # the highest m id in it
-    calls: tuple[SeenCall, ...] = ()  # of our server, in answers that passed, the latest last
+    calls: tuple[
+        SeenCall, ...
+    ] = ()  # of our server, in answers that passed, still to be made, the latest last
+    made: tuple[SeenCall, ...] = ()  # those whose results passed, `at` being when
     shares: tuple[Share, ...] = ()  # the prompt message by message, the heaviest first
+    turns: tuple[TurnSeen, ...] = ()  # those of `calls`
+    askers: int = 1  # conversations one of which asks now, and the host does not say which
+
+    def largest(self, calls: Sequence[SeenCall]) -> SeenCall:
+        """Of several calls the one whose prompt is the largest."""
+        prompts = {one.turn: one.prompt for one in self.turns}
+        return max(calls, key=lambda call: prompts.get(call.turn, 0))
+
+    def as_seen_by(self, calls: Sequence[SeenCall]) -> Sighting:
+        """With the figures of the conversation in which the call was written, not of whoever spoke last. Where it may
+        be one of several, with the largest of them: who is told too much forgets too early, not too late.
+        """
+        turn = self.largest(calls).turn
+        found = next((one for one in self.turns if one.turn == turn), None)
+        if found is None:
+            return self
+        figures = {f.name: getattr(found, f.name) for f in fields(found) if f.name != "turn"}
+        return replace(self, **figures, askers=len({call.turn for call in calls}))
 
     def to_extra(self) -> dict[str, Any]:
         plain = {one.name: getattr(self, one.name) for one in fields(self)}
-        return {
-            **plain,
-            "calls": [list(astuple(call)) for call in self.calls],
-            "shares": [list(astuple(share)) for share in self.shares],
+        rows = {
+            name: [list(astuple(one)) for one in plain[name]] for name in ("calls", "made", "shares", "turns")
         }
+        return {**plain, **rows}
 
     @classmethod
     def from_extra(cls, extra: Mapping[str, object]) -> Sighting | None:
@@ -134,11 +177,15 @@ class Sighting:
             return None
         known = {f.name for f in fields(cls)}
         try:
-            calls = tuple(SeenCall(*call) for call in found.get("calls", ()))
-            shares = tuple(Share(*share) for share in found.get("shares", ()))
+            rows = {
+                "calls": tuple(SeenCall(*call) for call in found.get("calls", ())),
+                "made": tuple(SeenCall(*call) for call in found.get("made", ())),
+                "shares": tuple(Share(*share) for share in found.get("shares", ())),
+                "turns": tuple(TurnSeen.from_row(row) for row in found.get("turns", ())),
+            }
             told = {name: value for name, value in found.items() if name in known}
-            return cls(**{**told, "calls": calls, "shares": shares})
-        except TypeError:
+            return cls(**{**told, **rows})
+        except (TypeError, ValueError):
             return None
 
 

@@ -13,15 +13,15 @@ import json
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pensieve_mcp.budget import Budget, PluginSight, Sight, Sighting, budget_of
+from pensieve_mcp.budget import Budget, PluginSight, SeenCall, Sight, Sighting, budget_of
 from pensieve_mcp.errors import Miscast, NoSuchChunk, NoSuchDocument
 from pensieve_mcp.handles import parse_message_ids
-from pensieve_mcp.ledger.events import Event, Message, Said, Transcript
+from pensieve_mcp.ledger.events import Entry, Event, Message, Said, Transcript
 from pensieve_mcp.ledger.stubs import standing_tokens
 from pensieve_mcp.tokens import count_tokens
 
@@ -165,12 +165,7 @@ class Episode:
             if plugin is not None and budget.still_in_prompt:
                 budget = replace(budget, still_in_prompt=_still_standing(transcript, plugin.gone))
             return budget
-        later = sum(
-            e.message.tokens
-            for e in transcript.entries
-            if e.message.handle is None and e.message.number > seen.last_number and not e.forgotten
-        )
-        real = seen.prompt + seen.answer + later
+        real = seen.prompt + seen.answer + self._said_since(seen, transcript)
         budget = budget_of(
             transcript,
             replace(self.settings, window_tokens=max(seen.window, self.settings.reserve_tokens + 512)),
@@ -193,7 +188,8 @@ class Episode:
         if seen is None:
             return None
         if self._calling is not None:
-            return seen if self._passed(seen, self._calling) else None
+            calls = self._passed(seen, self._calling)
+            return seen.as_seen_by(calls) if calls else None
         if seen.at < _BEGAN - SIGHT_SECONDS:
             return None
         ours = [e.message for e in (transcript or self.transcript()).entries if e.message.handle is None]
@@ -203,31 +199,68 @@ class Episode:
                 return None
         return seen
 
-    def _passed(self, seen: Sighting, calling: Calling) -> bool:
-        """Whether the gateway saw this call. By the host's id of it; where the host tells none, by its words, and
-        then each that was seen counts for one that was made.
+    def _passed(self, seen: Sighting, calling: Calling) -> list[SeenCall]:
+        """The call as the gateway saw it, if it did. By the host's id of it; where the host tells none, by its words:
+        then each that was seen counts for one that was made, and it may be any of those that have no result yet.
         """
         if calling.call_id is not None:
-            return any(call.call_id == calling.call_id for call in seen.calls)
+            return [c for c in (*seen.calls, *seen.made) if c.call_id == calling.call_id]
         from pensieve_mcp.wire.calls import arguments_digest
 
-        digest = arguments_digest(calling.arguments)
-        alike = [call for call in seen.calls if call.tool == calling.tool and call.digest == digest]
+        words = (calling.tool, arguments_digest(calling.arguments))
+        alike = [call for call in seen.calls if (call.tool, call.digest) == words]
         if not alike:
-            return False
-        made, first = 0, min(call.at for call in alike)
-        for entry in reversed(self.transcript().entries):
-            message = entry.message
-            if message.role != "assistant" or message.tool != calling.tool:
+            return []
+        first = min(call.at for call in alike)
+        made = sum(self._words_of(entry) == words for entry in self._calls_since(first, self.transcript()))
+        # those that have gone on in the meantime are no more among the alike
+        made -= sum(call.at >= first and (call.tool, call.digest) == words for call in seen.made)
+        return alike if made < len(alike) else []
+
+    def _said_since(self, seen: Sighting, transcript: Transcript) -> int:
+        """Tokens of our calls and results that came after what the gateway saw and stand in the asker's prompt next:
+        those of the turn that asks. Asked beside a call, all there are.
+        """
+        since = [
+            e
+            for e in transcript.entries
+            if e.message.handle is None and e.message.number > seen.last_number and not e.forgotten
+        ]
+        calls = self._passed(seen, self._calling) if self._calling is not None else []
+        if self._calling is None or not calls:
+            return sum(e.message.tokens for e in since)
+        call = seen.largest(calls)
+        turn = [one for one in (*seen.calls, *seen.made) if one.turn == call.turn and one != call]
+        if self._calling.call_id is not None:
+            ids = {one.call_id for one in turn}
+            return sum(e.message.tokens for e in since if e.message.host_call_id in ids)
+        words = {(one.tool, one.digest) for one in turn}
+        own = {
+            e.message.number
+            for e in (self._calls_since(call.at, transcript) if words else ())
+            if self._words_of(e) in words
+        }
+        return sum(e.message.tokens for e in since if own & {e.message.number, e.message.invoking})
+
+    def _calls_since(self, at: float, transcript: Transcript) -> Iterator[Entry]:
+        """Calls of ours that were made since then, the latest first."""
+        for entry in reversed(transcript.entries):
+            if entry.message.role != "assistant" or entry.message.handle is not None:
                 continue
-            if self.workspace.ledger.find(message.number).at < first:
-                break
-            try:
-                given = json.loads(self.content(message.number))["arguments"]
-            except ValueError:  # a refused call's, which are kept in part
-                continue
-            made += arguments_digest(given) == digest
-        return made < len(alike)
+            if self.workspace.ledger.find(entry.message.number).at < at:
+                return
+            yield entry
+
+    def _words_of(self, call: Entry) -> tuple[str, str] | None:
+        """Tool and digest of the arguments, as the gateway notes them; None for a refused call's, which are kept
+        in part."""
+        from pensieve_mcp.wire.calls import arguments_digest
+
+        try:
+            given = json.loads(self.content(call.message.number))["arguments"]
+        except ValueError:
+            return None
+        return call.message.tool, arguments_digest(given)
 
     def approval(self) -> Approval | None:
         """What a person answered who was asked about the call that is answered; None: nobody did."""

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from pensieve_mcp.budget import SeenCall, Sighting
+from pensieve_mcp.budget import SeenCall, Sighting, TurnSeen
 from pensieve_mcp.episode import remember_run
 from pensieve_mcp.errors import PensieveError
 from pensieve_mcp.gateway.forking import inherit, told_before
@@ -47,6 +47,7 @@ MOST_HOMELESS = 16  # conversations, each with its last request, in which the se
 MOST_KEPT = 4_096
 MOST_KNOWN = 100_000
 MOST_CALLS = 64  # that a host has been told of and has not made yet; it makes them at once, or never
+MOST_TURNS = 16  # of conversations of one session that wait for such calls at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,6 +277,7 @@ class Keeper:
             report = one.report
             if (
                 one.thread == sight.thread
+                and not one.calls  # what its prompt is made of is asked for
                 and report is not sight.report
                 and report.conversation is not None
                 and held.issuperset(result.call_id for result in report.host_results)
@@ -327,7 +329,7 @@ class Keeper:
         found: list[int | None] = []
         results: dict[tuple[int, str], HostResult] = {}
         seen: dict[int, Sighting] = {}
-        last: dict[int, Report] = {}
+        last: dict[int, _Sight] = {}
         for sight in sights:
             report, thread = sight.report, sight.thread
             key = (thread.host, thread.name or report.session)
@@ -343,10 +345,12 @@ class Keeper:
             seen[episode_id] = self._sighted(
                 seen.get(episode_id) or self._sighting(workspace, episode_id), sight, episode_id
             )
-            last[episode_id] = report
-        for episode_id, report in last.items():
+            last[episode_id] = sight
+        for episode_id, sight in last.items():
             sighting = seen[episode_id]
-            seen[episode_id] = replace(sighting, shares=shares_of(report, sighting.prompt))
+            known = next((one.shares for one in sighting.turns if one.turn == sight.turn), None)
+            shares = shares_of(sight.report, sighting.prompt) if known is None else known
+            seen[episode_id] = replace(sighting, shares=shares)
         self._record(workspace, results, seen)
         self._seen.update(seen)
         self._know(call_id for _, call_id in results)
@@ -382,7 +386,7 @@ class Keeper:
         handles = [one.handle for one in report.messages if one.state != "gone"]
         numbers = sorted(int(handle[1:]) for handle in handles if handle.startswith("m"))
         last = report.decisions[-1] if report.decisions else None
-        return replace(
+        now = replace(
             earlier,
             at=time.time(),
             policy=self._policy.name,
@@ -397,8 +401,8 @@ class Keeper:
             why=last.why if last else "",
             present=",".join([*_runs(numbers), *(handle for handle in handles if handle.startswith("h"))]),
             last_number=numbers[-1] if numbers else 0,
-            calls=(*_still_to_make(earlier.calls, sight.thread, sight.turn), *sight.calls)[-MOST_CALLS:],
         )
+        return _with_calls(now, sight)
 
     def _opened(self) -> Workspace:
         assert self._open is not None
@@ -497,14 +501,27 @@ def _episode_of_messages(workspace: Workspace, report: Report) -> int | None:
     return None
 
 
-def _still_to_make(calls: tuple[SeenCall, ...], thread: Thread, turn: str) -> tuple[SeenCall, ...]:
-    """Without calls of this conversation's earlier answers: they were made, or never will be. Where the host names
-    each call to the server nothing is dropped, since its subagents speak under one name, several at once.
+def _with_calls(now: Sighting, sight: _Sight) -> Sighting:
+    """The calls that are still to be made, with what was seen in their turns. One whose result passes was made; one of
+    an earlier answer of the same conversation that has none never will be. Where the host names each call to the
+    server the latter is not asked, since its sub-agents speak under one name, several at once.
     """
-    if thread.is_shared or not turn:
-        return calls
-    name = turn.rpartition("#")[0]
-    return tuple(call for call in calls if call.turn == turn or call.turn.rpartition("#")[0] != name)
+    conversation = sight.report.conversation
+    done = {one.call_id for one in conversation.items if one.kind == "result"} if conversation else set()
+    name = "" if sight.thread.is_shared else sight.turn.rpartition("#")[0]
+
+    def waits(call: SeenCall) -> bool:
+        return not name or call.turn == sight.turn or call.turn.rpartition("#")[0] != name
+
+    made = [replace(call, at=now.at) for call in now.calls if call.call_id in done]
+    open_ = [call for call in now.calls if call.call_id not in done and waits(call)]
+    calls = (*open_, *sight.calls)[-MOST_CALLS:]
+    asked = {call.turn for call in calls}
+    turns = [one for one in now.turns if one.turn in asked and one.turn != sight.turn]
+    if sight.turn in asked:
+        figures = (now.prompt, now.answer, now.is_real, now.waiting, now.why, now.present, now.last_number)
+        turns.append(TurnSeen(sight.turn, *figures, shares_of(sight.report, now.prompt)))
+    return replace(now, calls=calls, made=(*now.made, *made)[-MOST_CALLS:], turns=tuple(turns[-MOST_TURNS:]))
 
 
 def _runs(numbers: list[int]) -> list[str]:

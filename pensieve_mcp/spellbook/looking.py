@@ -227,6 +227,11 @@ def gateway_line(seen: Sighting) -> str:
     line = (
         f"The whole conversation is seen by the gateway: its last prompt was {seen.prompt:,} tokens ({told})."
     )
+    if seen.askers > 1:
+        line += (
+            f" {seen.askers} conversations of this session asked at the same moment, and the host does not say which "
+            "of them this is: told is the largest."
+        )
     if seen.saved:
         line += f" {seen.saved:,} tokens were not sent in {count(seen.requests, 'request')}."
     if seen.waiting:

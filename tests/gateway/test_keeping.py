@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from talks import FACTS, Step, Talk
 
-from pensieve_mcp.budget import SeenCall, Sighting
+from pensieve_mcp.budget import SeenCall, Share, Sighting, TurnSeen
 from pensieve_mcp.episode import Episode
 from pensieve_mcp.gateway.keeping import Keeper, Thread, thread_of
 from pensieve_mcp.gateway.rewrite import Report, rewrite
@@ -47,11 +47,13 @@ def keeper(workspace: Workspace) -> Iterator[Keeper]:
     made._pool.shutdown(wait=True)  # the workspace is the fixture's to close
 
 
-def seen(keeper: Keeper, talk: Talk, thread: Thread = CLAUDE, usage: Usage | None = None) -> Report:
+def seen(
+    keeper: Keeper, talk: Talk, thread: Thread = CLAUDE, usage: Usage | None = None, turn: str = ""
+) -> Report:
     """One request passes, and what it leads to is written."""
     _, report = rewrite(talk.body("anthropic"), "anthropic", FACTS, Policy("eager"), handle_tokens=100)
     keeper.saw_request(report, thread)
-    written = keeper.saw_answer(report, thread, usage)
+    written = keeper.saw_answer(report, thread, usage, turn)
     assert written is not None
     written.result(30)
     return report
@@ -71,10 +73,17 @@ def do(
     return done
 
 
-def passes(keeper: Keeper, talk: Talk, *calls: Call, thread: Thread = CLAUDE, turn: str = "t#1") -> None:
+def passes(
+    keeper: Keeper,
+    talk: Talk,
+    *calls: Call,
+    thread: Thread = CLAUDE,
+    turn: str = "t#1",
+    usage: Usage | None = None,
+) -> None:
     """The model's answer to the conversation holds these calls, and passes the gateway."""
     _, report = rewrite(talk.body("anthropic"), "anthropic", FACTS, Policy("eager"), handle_tokens=100)
-    written = keeper.saw_calls(report, thread, turn, calls, None)
+    written = keeper.saw_calls(report, thread, turn, calls, usage)
     assert written is not None
     written.result(30)
 
@@ -263,7 +272,7 @@ def test_the_budget_is_the_conversations(workspace: Workspace, keeper: Keeper) -
     report = seen(keeper, talk, usage=Usage(50_000, 40_000, 0, 500))
 
     passes(keeper, talk, Call("call_9", "mcp__pensieve__checkBudget", "", arguments_digest({})))
-    seen(keeper, talk, usage=Usage(50_000, 40_000, 0, 500))
+    seen(keeper, talk, usage=Usage(50_000, 40_000, 0, 500), turn="t#1")
     told = cast(episode, "checkBudget", {}, host_call_id="call_9")
     assert told.result["sees"] == "conversation"
     assert 50_500 <= told.result["used_tokens"] < 51_500 and told.result["peak_tokens"] >= 50_000
@@ -314,6 +323,125 @@ def test_where_the_host_names_no_calls_each_one_seen_counts_for_one_made(
     assert cast(episode, "deleteContext", {"msg_id": "m2"}).result["physical"] == "no"
 
 
+def asks(talk: Talk, tool: str, call_id: str, **arguments: Any) -> Call:
+    """A call that the model writes next; `answered` gives its result."""
+    talk.own(tool, arguments, "")
+    talk.steps[-1].call_id = call_id
+    return Call(call_id, f"mcp__pensieve__{tool}", "", arguments_digest(arguments))
+
+
+def answered(episode: Episode, talk: Talk, call_id: str | None = None) -> CastResult:
+    step = talk.steps[-1]
+    done = cast(episode, step.tool, step.arguments, host_call_id=call_id)
+    step.result = done.text
+    return done
+
+
+def used(done: CastResult) -> int:
+    assert not done.is_error and done.result["sees"] == "conversation"
+    return int(done.result["used_tokens"])
+
+
+def test_each_of_several_subagents_at_once_is_told_its_own_size(workspace: Workspace, keeper: Keeper) -> None:
+    """One session, one episode: whoever asks is not whoever spoke last."""
+    episode = episode_of(workspace)
+    main, left, right = Talk(), Talk(), Talk()
+    do(episode, main, "readChunk", past=keeper, chunk_id="1")
+    for talk, name, size in ((left, "l", 50_000), (right, "r", 10_000)):
+        said = Talk()  # what the request held: nothing yet
+        call = asks(talk, "checkBudget", f"{name}1")
+        passes(keeper, said, call, turn=f"session-1#{name}1", usage=Usage(size, 0, 0, 100))
+
+    assert used(answered(episode, left, "l1")) == 50_100
+    assert used(answered(episode, right, "r1")) == 10_100, "nothing of the others' calls is in its prompt"
+
+    read = [asks(left, "readChunk", "l2", chunk_id="1"), Call("l3", "mcp__pensieve__checkBudget", "", "")]
+    before = Talk(left.steps[:-1])
+    passes(keeper, before, *read, turn="session-1#l2", usage=Usage(51_000, 0, 0, 100))
+    call = asks(right, "checkBudget", "r2")
+    passes(keeper, Talk(right.steps[:-1]), call, turn="session-1#r2", usage=Usage(11_000, 0, 0, 100))
+    answered(episode, left, "l2")
+    told = cast(episode, "checkBudget", {}, host_call_id="l3")
+    own = [e.message.tokens for e in episode.transcript().entries if e.message.host_call_id == "l2"]
+    assert used(told) == 51_100 + sum(own) and sum(own) > 20
+    assert used(answered(episode, right, "r2")) == 11_100
+
+
+def test_what_stands_in_the_askers_prompt_is_restored_in_place_though_another_spoke_last(
+    workspace: Workspace, keeper: Keeper
+) -> None:
+    episode = episode_of(workspace)
+    left, right = Talk(), Talk()
+    left.host(HOST_TEXT)
+    handle = seen(keeper, left).host_results[0].handle
+    do(episode, left, "deleteContext", past=keeper, msg_id=handle)
+    call = asks(left, "restoreContext", "l1", msg_id=handle)
+    passes(keeper, Talk(left.steps[:-1]), call, turn="session-1#l1")
+    passes(keeper, right, asks(right, "readNote", "r1"), turn="session-1#r1")
+
+    assert f"Restored {handle} in its old place." in answered(episode, left, "l1").text
+
+
+def test_without_ids_of_calls_siblings_that_ask_the_same_at_once_are_told_the_largest_size_and_why(
+    workspace: Workspace, keeper: Keeper
+) -> None:
+    """opencode names no call to the server; one sibling goes on while the other still waits for its answer."""
+    main = Thread("opencode", "ses_0")
+    episode = workspace.episode("mcp", host="opencode")
+    talks = [Talk(), Talk()]
+    first = Talk()
+    do(episode, first, "readChunk", chunk_id="1")
+    seen(keeper, first, main)
+    threads = [Thread("opencode", f"ses_{n}", parent="ses_0") for n in (1, 2)]
+    for number, (talk, thread) in enumerate(zip(talks, threads, strict=True), 1):
+        call = asks(talk, "checkBudget", f"c{number}")
+        usage = Usage(30_000 - 10_000 * number, 0, 0, 100)
+        passes(keeper, Talk(), call, thread=thread, turn=f"ses_{number}#1", usage=usage)
+
+    told = answered(episode, talks[1])
+    assert used(told) == 20_100 and "2 conversations of this session asked at the same moment" in told.text
+    told = answered(episode, talks[0])
+    assert used(told) == 20_100
+    seen(keeper, talks[0], threads[0], Usage(20_500, 0, 0, 5))  # one has its answer and goes on
+    talks[1].steps.pop()
+    call = asks(talks[1], "checkBudget", "c3")
+    passes(keeper, Talk(), call, thread=threads[1], turn="ses_2#2", usage=Usage(11_000, 0, 0, 100))
+    told = answered(episode, talks[1])
+    assert used(told) == 11_100 and "at the same moment" not in told.text
+
+
+def test_a_sibling_that_goes_on_does_not_make_the_others_call_unseen(
+    workspace: Workspace, keeper: Keeper
+) -> None:
+    main = Thread("opencode", "ses_0")
+    episode = workspace.episode("mcp", host="opencode")
+    first = Talk()
+    do(episode, first, "readChunk", chunk_id="1")
+    seen(keeper, first, main)
+    talks = [Talk(), Talk()]
+    threads = [Thread("opencode", f"ses_{n}", parent="ses_0") for n in (1, 2)]
+    for number, (talk, thread) in enumerate(zip(talks, threads, strict=True), 1):
+        call = asks(talk, "checkBudget", f"c{number}")
+        passes(keeper, Talk(), call, thread=thread, turn=f"ses_{number}#1", usage=Usage(number, 0, 0, 100))
+
+    answered(episode, talks[0])
+    seen(keeper, talks[0], threads[0])
+    assert used(answered(episode, talks[1])) == 102
+
+
+def test_of_calls_that_are_made_no_figures_are_kept(workspace: Workspace, keeper: Keeper) -> None:
+    episode = episode_of(workspace)
+    talk = Talk()
+    for number in range(100):
+        call = asks(talk, "checkBudget", f"c{number}")
+        passes(keeper, Talk(talk.steps[:-1]), call, turn=f"session-1#{number}")
+        answered(episode, talk, f"c{number}")
+    sighting = Sighting.from_extra(workspace.ledger.extra(episode.episode_id))
+    assert sighting is not None
+    assert [one.turn for one in sighting.turns] == ["session-1#99"]
+    assert [one.call_id for one in sighting.calls] == ["c99"] and len(sighting.made) == 64
+
+
 def test_calls_of_other_servers_are_not_noted(keeper: Keeper) -> None:
     _, report = rewrite(Talk().body("anthropic"), "anthropic", FACTS, Policy("eager"))
     foreign = [Call("a", "mcp__other__deleteContext", "", "x"), Call("b", "deleteContext", "", "x")]
@@ -347,7 +475,11 @@ def test_what_a_newer_gateway_writes_is_no_error(workspace: Workspace) -> None:
     assert Sighting.from_extra({"gateway": {"policy": "eager"}}) is None
     assert Sighting.from_extra({"gateway": 7}) is None
     assert Sighting.from_extra({"gateway": {"at": 1.0, "calls": [["unheard of"]]}}) is None
-    kept = Sighting(1.0, calls=(SeenCall(1.0, "t#1", "toolu_1", "readChunk", "abc"),))
+    assert Sighting.from_extra({"gateway": {"at": 1.0, "turns": [[], 7]}}) is None
+    call = SeenCall(1.0, "t#1", "toolu_1", "readChunk", "abc")
+    share = Share("m2", "result", "readChunk c1", 1, 20)
+    turn = TurnSeen("t#1", 10, 2, True, 0, "", "1-2", 2, (share,))
+    kept = Sighting(1.0, calls=(call,), made=(call,), shares=(share,), turns=(turn,))
     assert Sighting.from_extra({"gateway": json.loads(json.dumps(kept.to_extra()))}) == kept
 
 

@@ -6,6 +6,9 @@ Skipped aloud where an agent is not installed. A fresh home each time, no teleme
 from __future__ import annotations
 
 import json
+import re
+import threading
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +139,51 @@ def test_a_subagents_deletion_is_its_own_and_so_is_the_main_conversations(host: 
     assert all(len(one) == 1 for one in seen)
     # Codex names each agent's conversation to the server; for the others all of a session is one in the ledger
     assert len(set.union(*seen)) == (3 if host.startswith("codex") else 1)
+
+
+class Together(Lanes):
+    """Both sub-agents ask for their budget at the same time: neither is answered before the other has asked."""
+
+    def __init__(self, *args: Any, **others: Turns) -> None:
+        super().__init__(*args, **others)
+        self.barrier = threading.Barrier(len(others))
+
+    def turn(self, body: dict[str, Any]) -> Any:
+        taken, actions = super().turn(body)
+        if self.lane(body) and BUDGET in actions:
+            self.barrier.wait(60)
+        return taken, actions
+
+
+@hosts("claude", "opencode")
+def test_subagents_at_once_are_told_each_its_own_size(host: str, tmp_path: Path) -> None:
+    """They share an episode of the ledger with the main conversation, but not their prompts."""
+    both = [begins(host, word)[0][0] for word in ("ALPHA", "BETA")]
+    main: Turns = [[READ], both, [BUDGET], [{"text": "MAIN END"}]]
+    alpha: Turns = [[READ], [READ], [BUDGET], [BUDGET], [{"text": "SUB END"}]]
+    lanes = Together(main, ALPHA=alpha, BETA=[[BUDGET], [BUDGET], [{"text": "SUB END"}]])
+    with ScriptedModel([]) as model:
+        model.script = lanes  # type: ignore[assignment]
+        played = stage(host, tmp_path, model)
+        played.run(*START[host])
+    assert lanes.done()
+
+    asked: list[tuple[str, int]] = []  # what was told, and the size of the request that asked
+    for word in lanes.lanes:
+        requests = [one for one in played.model.turns_taken() if lanes.lane(one["body"]) == word]
+        for request, after in pairwise(requests):
+            if any(str(block.get("name")).endswith("checkBudget") for block in request["reply"]["content"]):
+                text = tool_results(after["body"])[-1]["text"]
+                asked.append((text, request["reply"]["usage"]["input_tokens"]))
+    assert len(asked) == 5
+    for text, size in asked:
+        told = re.search(r"\n([\d,]+) of [\d,]+ tokens in mind", text)
+        assert told is not None
+        used = int(told[1].replace(",", ""))
+        if host == "opencode" and "asked at the same moment" in text:  # it names no call to the server
+            assert used >= size and any(used - other in (0, 10) for _, other in asked)
+        else:
+            assert used - size in (0, 10), "the answer's own size may be known only after it was asked"
 
 
 @hosts("codex with its newer agents")
