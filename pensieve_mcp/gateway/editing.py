@@ -32,6 +32,7 @@ class Standing:
     tokens: int
     state: str  # whole, forgotten, waiting (forgotten, not yet applied), in part, gone (a stub when it came)
     digest: bytes = b""  # of a result of ours as we said it; empty where a host changed it
+    forgotten_parts: tuple[int, ...] = ()  # of one that stands
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,7 @@ def done_to(conversation: Conversation, known: Known, entry: Entry, *, applied: 
         tokens=message.tokens,
         state=state,
         digest=known.digest,
+        forgotten_parts=entry.forgotten_parts,
     )
     done = Done(tuple(edits), saved, standing)
     known.item.memo["done"] = (entry, applied, known, done)

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from pensieve_mcp.errors import NoSuchMessage
 from pensieve_mcp.gateway.rewrite import Report
 from pensieve_mcp.ledger.events import Event, Forgot
+from pensieve_mcp.ledger.parts import split_parts
+from pensieve_mcp.tokens import count_tokens
 
 if TYPE_CHECKING:
     from pensieve_mcp.gateway.editing import Standing
@@ -37,11 +39,17 @@ def inherit(ledger: Ledger, episode_id: int, report: Report) -> int:
     Raises StorageError.
     """
     held: list[int] = []
+    parts: list[tuple[int, int]] = []
+    tokens: list[int] = []
     for one in report.messages:
         stored = told_before(ledger, one)
         if stored is not None and stored.episode_id != episode_id:
-            invoking = stored.message.invoking
-            held += [stored.message.number] if invoking is None else [invoking, stored.message.number]
+            number, invoking = stored.message.number, stored.message.invoking
+            held += [number] if invoking is None else [invoking, number]
+            if one.forgotten_parts and one.state == "in part":
+                texts = split_parts(ledger.content(stored.message))
+                parts += [(number, part) for part in one.forgotten_parts]
+                tokens += [count_tokens(texts[part - 1]) for part in one.forgotten_parts]
     if not held:
         return 0
     away = {
@@ -50,5 +58,7 @@ def inherit(ledger: Ledger, episode_id: int, report: Report) -> int:
         if one.state in ("forgotten", "waiting") and one.handle[0] == "m"
     }
     forgotten = tuple(number for number in held if number in away)
-    then: list[Event] = [Forgot(forgotten, reason="fork")] if forgotten else []
+    then: list[Event] = []
+    if forgotten or parts:
+        then.append(Forgot(forgotten, reason="fork", parts=tuple(parts), part_tokens=tuple(tokens)))
     return ledger.inherit(episode_id, held, then)

@@ -16,7 +16,7 @@ import secrets
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -328,6 +328,7 @@ class Keeper:
         named = self._open_named(workspace, sights)
         found: list[int | None] = []
         results: dict[tuple[int, str], HostResult] = {}
+        away: set[tuple[int, str]] = set()
         seen: dict[int, Sighting] = {}
         last: dict[int, _Sight] = {}
         for sight in sights:
@@ -342,6 +343,11 @@ class Keeper:
             for one in (*self._homeless.pop(key, {}).values(), *fresh.values()):
                 if (episode_id, one.call_id) not in self._recorded:
                     results[episode_id, one.call_id] = one
+            away |= {
+                (episode_id, one.call_id)
+                for one in report.messages
+                if one.state in ("forgotten", "waiting") and one.role == "tool" and one.handle[0] == "h"
+            }
             seen[episode_id] = self._sighted(
                 seen.get(episode_id) or self._sighting(workspace, episode_id), sight, episode_id
             )
@@ -351,7 +357,7 @@ class Keeper:
             known = next((one.shares for one in sighting.turns if one.turn == sight.turn), None)
             shares = shares_of(sight.report, sighting.prompt) if known is None else known
             seen[episode_id] = replace(sighting, shares=shares)
-        self._record(workspace, results, seen)
+        self._record(workspace, results, away, seen)
         self._seen.update(seen)
         self._know(call_id for _, call_id in results)
         return found
@@ -450,9 +456,12 @@ class Keeper:
         self,
         workspace: Workspace,
         results: Mapping[tuple[int, str], HostResult],
+        away: Collection[tuple[int, str]],
         seen: Mapping[int, Sighting],
     ) -> None:
-        """Host results with their handles and contents, each once, and the sightings."""
+        """Host results with their handles and contents, each once, and the sightings. One that is new here and deleted
+        already (`away`) was deleted before the conversation forked.
+        """
         told = workspace.ledger.told_of([call_id for _, call_id in results]) if results else set()
         contents: dict[bytes, str] = {}
         messages: list[tuple[int, Message]] = []
@@ -466,12 +475,13 @@ class Keeper:
             messages.append((key[0], replace(one.known.message, digest=digest)))
             size += len(text)
             if size >= PORTION_BYTES:
-                workspace.ledger.keep_sightings(messages, contents, {})
+                workspace.ledger.keep_sightings(messages, contents, {}, away)
                 contents, messages, size = {}, [], 0
         workspace.ledger.keep_sightings(
             messages,
             contents,
             {number: {"gateway": sighting.to_extra()} for number, sighting in seen.items()},
+            away,
         )
         for key in results:
             self._recorded[key] = None

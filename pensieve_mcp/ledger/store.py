@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -20,7 +20,7 @@ from pensieve_mcp.fulltext import SHADOW_VERSION, Shadow, shadow
 from pensieve_mcp.handles import MessageRef
 from pensieve_mcp.ledger import retention, search, transfer
 from pensieve_mcp.ledger.blobs import Blobs
-from pensieve_mcp.ledger.events import Event, Message, Said, Transcript
+from pensieve_mcp.ledger.events import Event, Forgot, Message, Said, Transcript
 from pensieve_mcp.ledger.folding import Folder
 from pensieve_mcp.ledger.hostnames import HOST_HANDLE_DIGITS, MOST_DIGITS, host_handle
 from pensieve_mcp.ledger.schema import (
@@ -313,9 +313,11 @@ class Ledger:
         results: Sequence[tuple[int, Message]],
         contents: Mapping[bytes, str],
         extras: Mapping[int, Mapping[str, object]],
+        away: Collection[tuple[int, str]] = (),
     ) -> None:
         """What a gateway saw in several conversations, by episode id: results of hosts, whose numbers are given
-        here, and entries of `extra`. All or none, in one transaction; durable when it returns. An episode that is
+        here, and entries of `extra`. Of the results those of the calls `away`, by episode id and the host's call id,
+        stand forgotten from the beginning. All or none, in one transaction; durable when it returns. An episode that is
         gone is passed over. Raises StorageError.
         """
         self._blobs.put(contents)
@@ -340,6 +342,19 @@ class Ledger:
             db.conn.executemany(
                 "INSERT INTO events (episode_id, at, kind, body) VALUES (?, ?, 'said', ?)",
                 [(episode_id, now, str(message.number)) for episode_id, message in numbered],
+            )
+            forgotten = [
+                (
+                    episode_id,
+                    now,
+                    KINDS[Forgot],
+                    json.dumps(event_body(Forgot((message.number,), reason="fork"))),
+                )
+                for episode_id, message in numbered
+                if (episode_id, message.host_call_id) in away
+            ]
+            db.conn.executemany(
+                "INSERT INTO events (episode_id, at, kind, body) VALUES (?, ?, ?, ?)", forgotten
             )
             for episode_id in there:
                 db.conn.execute(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -115,3 +116,37 @@ def test_a_subagent_that_the_server_cannot_tell_apart_shares_the_episode_of_who_
     keeper._pool.shutdown(wait=True)
 
     assert keeper._episodes["opencode", "ses_1"] == keeper._episodes["opencode", "ses_2"]
+
+
+@pytest.mark.parametrize(
+    ("whose", "part"),
+    [("ours", ""), ("ours", ".2"), ("the host's", "")],
+    ids=["ours", "in part", "the host's"],
+)
+def test_what_was_deleted_before_the_fork_comes_back_in_it(
+    workspace: Workspace, keeper: Keeper, whose: str, part: str
+) -> None:
+    long = Path(workspace.roots[0].folder) / "long.md"
+    long.write_text(HOST_TEXT, encoding="utf-8")
+    workspace.build_now()
+    talk, episode = Talk(), episode_of(workspace, ORIGIN)
+    if whose == "ours":
+        do(episode, talk, "readChunk", chunk_id="2")
+        name = talk.steps[0].result.split(" ", 1)[0]
+    else:
+        do(episode, talk, "checkBudget")
+        talk.host(HOST_TEXT)
+        name = seen(keeper, talk, ORIGIN).host_results[0].handle
+    name += part
+    assert not calls(keeper, workspace, talk, ORIGIN, "deleteContext", msg_id=name).is_error
+    talk.own("deleteContext", {"msg_id": name}, "")
+    entries = episode.transcript().entries
+    talk.steps[-1].result = episode.content(entries[-1].message.number)
+
+    fork = copy.deepcopy(talk)
+    assert seen(keeper, fork, FORK).saved_tokens > 0
+    forked = episode_of(workspace, FORK)
+    assert forked.transcript().freed_tokens == episode.transcript().freed_tokens > 0
+    told = calls(keeper, workspace, fork, FORK, "restoreContext", msg_id=name)
+    assert f"Restored {name} in its old place" in told.text
+    assert forked.transcript().freed_tokens == 0 < episode.transcript().freed_tokens
