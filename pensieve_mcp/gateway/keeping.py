@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import logging
-import re
 import secrets
 import threading
 import time
@@ -19,16 +18,19 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pensieve_mcp.budget import SeenCall, Sighting, TurnSeen
+from pensieve_mcp.budget import SeenCall, Sighting
 from pensieve_mcp.episode import remember_run
 from pensieve_mcp.errors import PensieveError
 from pensieve_mcp.gateway.forking import inherit, told_before
 from pensieve_mcp.gateway.itemising import shares_of
 from pensieve_mcp.gateway.rewrite import HostResult, Report
-from pensieve_mcp.gateway.timing import BYTES_PER_TOKEN, Policy
+from pensieve_mcp.gateway.seeing import Sight, sighted
+from pensieve_mcp.gateway.threads import Thread
+from pensieve_mcp.gateway.timing import Policy
+from pensieve_mcp.gateway.totals import Totals
 from pensieve_mcp.ledger.events import Message
 from pensieve_mcp.wire.calls import Call
 from pensieve_mcp.wire.usage import Usage
@@ -46,62 +48,6 @@ PORTION_BYTES = 2**20  # of contents in one transaction: their full text takes a
 MOST_HOMELESS = 16  # conversations, each with its last request, in which the server has not spoken yet
 MOST_KEPT = 4_096
 MOST_KNOWN = 100_000
-MOST_CALLS = 64  # that a host has been told of and has not made yet; it makes them at once, or never
-MOST_TURNS = 16  # of conversations of one session that wait for such calls at once
-
-
-@dataclass(frozen=True, slots=True)
-class Thread:
-    """A conversation as the host names it; empty where it does not."""
-
-    host: str = ""  # as the server calls it: claude-code, codex
-    name: str = ""
-    is_shared: bool = False  # the server knows the conversation by the same name
-    is_lasting: bool = (
-        False  # the same name still when it is resumed, and another for a fork and each sub-agent
-    )
-    parent: str = ""  # of a sub-agent that the server cannot tell from who began it
-
-
-@dataclass(frozen=True, slots=True)
-class _Sight:
-    """What one request or its answer showed, to be written. The future ends with the episode's id."""
-
-    report: Report
-    thread: Thread
-    usage: Usage | None = None
-    turn: str = ""
-    calls: tuple[SeenCall, ...] = ()
-    first: bool = False  # of this request
-    urgent: bool = False  # somebody waits for it
-    written: Future[int | None] = field(default_factory=Future, compare=False)
-
-
-@dataclass(slots=True)
-class Totals:
-    """What passed by, for the summary. Tokens estimated where they are savings, the provider's where it told."""
-
-    requests: int = 0  # that the model's API took
-    refused: int = 0  # that it answered with an error
-    unreached: int = 0  # that found no API
-    given_up: int = 0  # that the host ended before an answer began
-    bytes_in: int = 0
-    bytes_out: int = 0
-    saved_tokens: int = 0
-    forgotten: set[str] = field(default_factory=set)
-    read: dict[str, set[str]] = field(default_factory=dict)  # tool → handles
-    prompt: int = 0
-    cached: int = 0
-    written: int = 0
-    answer: int = 0
-    peak: int = 0
-    told: int = 0  # answers that said what they cost
-    troubles: list[str] = field(default_factory=list)
-
-    @property
-    def is_silent(self) -> bool:
-        """Whether no request came at all."""
-        return not (self.requests or self.refused or self.unreached or self.given_up)
 
 
 class Keeper:
@@ -128,7 +74,7 @@ class Keeper:
         self._workspace: Workspace | None = None
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="gateway-ledger")
         self._lock = threading.Lock()
-        self._waiting: list[_Sight] = []
+        self._waiting: list[Sight] = []
         self._is_writing = False
         self._hurry, self._closing = threading.Event(), False
         self._episodes: OrderedDict[tuple[str, str], int] = OrderedDict()
@@ -187,7 +133,7 @@ class Keeper:
         """Write soon what a request showed, without waiting for its answer; the future ends with the episode's id.
         None when nothing will be written.
         """
-        return self._later(_Sight(report, thread, first=True))
+        return self._later(Sight(report, thread, first=True))
 
     def hurry(self) -> None:
         """Write what waits now: somebody waits for it."""
@@ -205,7 +151,7 @@ class Keeper:
             for call in calls
             if (tool := self._own_tool(call.name, call.namespace)) is not None
         )
-        return self._later(_Sight(report, thread, usage, turn, seen, urgent=True)) if seen else None
+        return self._later(Sight(report, thread, usage, turn, seen, urgent=True)) if seen else None
 
     def new_turn(self, report: Report, thread: Thread) -> str:
         """A name for the answer to a request."""
@@ -233,7 +179,7 @@ class Keeper:
                 totals.written += usage.written
                 totals.answer += usage.output
                 totals.peak = max(totals.peak, usage.input)
-        return self._later(_Sight(report, thread, usage, turn, first=not again, urgent=urgent))
+        return self._later(Sight(report, thread, usage, turn, first=not again, urgent=urgent))
 
     def close(self) -> None:
         """Write what waits, within a few seconds, and close."""
@@ -250,7 +196,7 @@ class Keeper:
         done.wait(5.0)
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _later(self, sight: _Sight) -> Future[int | None] | None:
+    def _later(self, sight: Sight) -> Future[int | None] | None:
         if self._open is None:
             return None
         with self._lock:
@@ -266,7 +212,7 @@ class Keeper:
             self._pool.submit(self._write_all)
         return sight.written
 
-    def _lighten(self, sight: _Sight) -> None:
+    def _lighten(self, sight: Sight) -> None:
         """What waits of earlier requests of the same conversation keeps its figures; bodies and host results are in
         this one. A ledger that is slow would else hold each of them.
         """
@@ -322,7 +268,7 @@ class Keeper:
 
     # -- on the ledger's thread --------------------------------------------------------------------------------
 
-    def _write(self, sights: Sequence[_Sight]) -> list[int | None]:
+    def _write(self, sights: Sequence[Sight]) -> list[int | None]:
         """Write them together; answers the episode of each, None where the server has not spoken yet."""
         workspace = self._opened()
         named = self._open_named(workspace, sights)
@@ -330,7 +276,7 @@ class Keeper:
         results: dict[tuple[int, str], HostResult] = {}
         away: set[tuple[int, str]] = set()
         seen: dict[int, Sighting] = {}
-        last: dict[int, _Sight] = {}
+        last: dict[int, Sight] = {}
         for sight in sights:
             report, thread = sight.report, sight.thread
             key = (thread.host, thread.name or report.session)
@@ -348,9 +294,11 @@ class Keeper:
                 for one in report.messages
                 if one.state in ("forgotten", "waiting") and one.role == "tool" and one.handle[0] == "h"
             }
-            seen[episode_id] = self._sighted(
-                seen.get(episode_id) or self._sighting(workspace, episode_id), sight, episode_id
-            )
+            usage = sight.usage
+            if usage and usage.input:
+                self._real_share[episode_id] = usage.input / max(1, report.bytes_out)
+            earlier = seen.get(episode_id) or self._sighting(workspace, episode_id)
+            seen[episode_id] = sighted(earlier, sight, self._policy, self._real_share.get(episode_id))
             last[episode_id] = sight
         for episode_id, sight in last.items():
             sighting = seen[episode_id]
@@ -370,7 +318,7 @@ class Keeper:
             if len(self._homeless) > MOST_HOMELESS:
                 self._homeless.popitem(last=False)
 
-    def _open_named(self, workspace: Workspace, sights: Sequence[_Sight]) -> dict[tuple[str, str], int]:
+    def _open_named(self, workspace: Workspace, sights: Sequence[Sight]) -> dict[tuple[str, str], int]:
         """Episodes of conversations that are new and that the server knows by the same name, by host and name: all
         begun in one transaction.
         """
@@ -382,33 +330,6 @@ class Keeper:
     def _is_own(self, thread: Thread) -> bool:
         """Whether its name alone says which episode it is."""
         return thread.is_shared and bool(thread.name) and (thread.is_lasting or not self._run)
-
-    def _sighted(self, earlier: Sighting, sight: _Sight, episode_id: int) -> Sighting:
-        report, usage = sight.report, sight.usage
-        share = usage.input / max(1, report.bytes_out) if usage else self._real_share.get(episode_id)
-        if usage and share:
-            self._real_share[episode_id] = share
-        prompt = usage.input if usage else round(report.bytes_out * (share or 1 / BYTES_PER_TOKEN))
-        handles = [one.handle for one in report.messages if one.state != "gone"]
-        numbers = sorted(int(handle[1:]) for handle in handles if handle.startswith("m"))
-        last = report.decisions[-1] if report.decisions else None
-        now = replace(
-            earlier,
-            at=time.time(),
-            policy=self._policy.name,
-            window=self._policy.window_tokens,
-            prompt=prompt,
-            answer=usage.output if usage else 0,
-            peak=max(earlier.peak, prompt),
-            is_real=usage is not None,
-            requests=earlier.requests + sight.first,
-            saved=earlier.saved + report.saved_tokens * sight.first,
-            waiting=report.waiting_tokens,
-            why=last.why if last else "",
-            present=",".join([*_runs(numbers), *(handle for handle in handles if handle.startswith("h"))]),
-            last_number=numbers[-1] if numbers else 0,
-        )
-        return _with_calls(now, sight)
 
     def _opened(self) -> Workspace:
         assert self._open is not None
@@ -509,61 +430,3 @@ def _episode_of_messages(workspace: Workspace, report: Report) -> int | None:
         if (stored := told_before(workspace.ledger, one)) is not None:
             return stored.episode_id
     return None
-
-
-def _with_calls(now: Sighting, sight: _Sight) -> Sighting:
-    """The calls that are still to be made, with what was seen in their turns. One whose result passes was made; one of
-    an earlier answer of the same conversation that has none never will be. Where the host names each call to the
-    server the latter is not asked, since its sub-agents speak under one name, several at once.
-    """
-    conversation = sight.report.conversation
-    done = {one.call_id for one in conversation.items if one.kind == "result"} if conversation else set()
-    name = "" if sight.thread.is_shared else sight.turn.rpartition("#")[0]
-
-    def waits(call: SeenCall) -> bool:
-        return not name or call.turn == sight.turn or call.turn.rpartition("#")[0] != name
-
-    made = [replace(call, at=now.at) for call in now.calls if call.call_id in done]
-    open_ = [call for call in now.calls if call.call_id not in done and waits(call)]
-    calls = (*open_, *sight.calls)[-MOST_CALLS:]
-    asked = {call.turn for call in calls}
-    turns = [one for one in now.turns if one.turn in asked and one.turn != sight.turn]
-    if sight.turn in asked:
-        figures = (now.prompt, now.answer, now.is_real, now.waiting, now.why, now.present, now.last_number)
-        turns.append(TurnSeen(sight.turn, *figures, shares_of(sight.report, now.prompt)))
-    return replace(now, calls=calls, made=(*now.made, *made)[-MOST_CALLS:], turns=tuple(turns[-MOST_TURNS:]))
-
-
-def _runs(numbers: list[int]) -> list[str]:
-    """`2-18`, `20`: numbers that follow each other by one, as a msg_id writes them."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return [str(a) if a == b else f"{a}-{b}" for a, b in runs]
-
-
-_SESSION = re.compile(r"[A-Za-z0-9_.:-]{1,200}\Z")
-
-
-def thread_of(headers: dict[bytes, bytes], session: str) -> Thread:
-    """The conversation's name, from the headers that hosts send (recorded): Claude Code and Codex name it as
-    they name it to the MCP server; opencode names it to the API only. `session` is what the body says.
-    """
-
-    def value(name: bytes) -> str:
-        text = headers.get(name, b"").decode("latin-1").strip()
-        return text if _SESSION.match(text) else ""
-
-    if name := value(b"x-claude-code-session-id"):
-        return Thread("claude-code", name, is_shared=True)
-    agent = headers.get(b"user-agent", b"").lower()
-    if name := value(b"thread-id"):
-        return Thread("codex", name, is_shared=True, is_lasting=True)
-    if agent.startswith(b"claude-cli") and _SESSION.match(session):
-        return Thread("claude-code", session, is_shared=True)
-    if name := value(b"x-session-id"):
-        return Thread("opencode" if b"opencode" in agent else "", name, parent=value(b"x-parent-session-id"))
-    return Thread("", session if _SESSION.match(session) else "")

@@ -22,8 +22,9 @@ import httpx2
 
 from pensieve_mcp.errors import WorkspaceError
 from pensieve_mcp.gateway.bodies import MOST_BYTES, Opener, Sealed, closed, opened
-from pensieve_mcp.gateway.keeping import Keeper, Thread, thread_of
+from pensieve_mcp.gateway.keeping import Keeper
 from pensieve_mcp.gateway.rewrite import Report
+from pensieve_mcp.gateway.threads import Thread, thread_of
 from pensieve_mcp.wire.calls import CallReader
 from pensieve_mcp.wire.conversation import Dialect
 from pensieve_mcp.wire.dialects import dialect_of

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pensieve_mcp.gateway.keeping import Totals
 from pensieve_mcp.gateway.rewrite import Report
 from pensieve_mcp.gateway.timing import Policy
+from pensieve_mcp.gateway.totals import Totals
 
 LOOKS = ("searchEngine", "analyzeText", "readChunk", "readNote", "checkBudget")
 

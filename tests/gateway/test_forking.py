@@ -11,7 +11,8 @@ from talks import Talk
 from test_keeping import HOST_TEXT, do, keeper, own, passes, seen, workspace
 
 from pensieve_mcp.episode import Episode
-from pensieve_mcp.gateway.keeping import Keeper, Thread
+from pensieve_mcp.gateway.keeping import Keeper
+from pensieve_mcp.gateway.threads import Thread
 from pensieve_mcp.gateway.timing import Policy
 from pensieve_mcp.spellbook.casting import cast
 from pensieve_mcp.wire.calls import Call, arguments_digest

@@ -14,8 +14,9 @@ from talks import FACTS, Step, Talk
 
 from pensieve_mcp.budget import SeenCall, Share, Sighting, TurnSeen
 from pensieve_mcp.episode import Episode
-from pensieve_mcp.gateway.keeping import Keeper, Thread, thread_of
+from pensieve_mcp.gateway.keeping import Keeper
 from pensieve_mcp.gateway.rewrite import Report, rewrite
+from pensieve_mcp.gateway.threads import Thread, thread_of
 from pensieve_mcp.gateway.timing import Policy
 from pensieve_mcp.ledger.hostnames import host_handle
 from pensieve_mcp.ledger.parts import split_parts
