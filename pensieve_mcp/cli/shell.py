@@ -170,7 +170,7 @@ class Shell:
         else:
             holding = [info for info in known if any(_holds(root, here) for root in info.roots)]
         chosen = max(holding or known, key=lambda info: info.last_used)
-        if len(known) > 1:
+        if len(known) > 1 or not holding:
             say(f"Workspace {chosen.name} ({', '.join(root.folder for root in chosen.roots)}).")
         return chosen
 

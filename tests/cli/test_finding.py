@@ -86,7 +86,7 @@ def test_reading_prints_the_text_alone_on_stdout(looking: Pensieve) -> None:
 
     assert said.code == 0
     assert "forty-two florins" in said.out
-    assert said.err.startswith(f"{chunk} · documents/lease.md")
+    assert said.err.splitlines()[-1].startswith(f"{chunk} · documents/lease.md")
     assert looking("read", chunk, "--json").data[0]["content"] == said.out.removesuffix("\n")
 
 
@@ -260,3 +260,15 @@ def test_exact_means_the_very_words_in_notes_and_history_too(looking: Pensieve) 
     assert set(ids("mill pond", "--scope", "notes", "--mode", "lexical")) == {"a", "b"}
     assert ids("then about the pond", "--scope", "history", "--mode", "exact")
     assert not ids("about then the pond", "--scope", "history", "--mode", "exact")
+
+
+def test_outside_of_every_workspace_it_is_said_which_one_is_meant(
+    looking: Pensieve, shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is only one, but whoever stands elsewhere may mean other documents."""
+    outside = looking("search", "rent of the mill")
+    monkeypatch.chdir(shared / "documents")
+    inside = looking("search", "rent of the mill")
+
+    assert outside.code == inside.code == 0 and outside.out == inside.out
+    assert "Workspace documents-" in outside.err and "Workspace" not in inside.err
