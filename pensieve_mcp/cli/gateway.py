@@ -61,7 +61,7 @@ def gateway(
     Point the host at the printed address. Requests go to the one upstream only; keys pass through untouched.
     """
     from pensieve_mcp.gateway.proxy import Upstream
-    from pensieve_mcp.gateway.vendors import ANTHROPIC, OPENAI
+    from pensieve_mcp.vendors import ANTHROPIC, OPENAI
 
     named = [url for url in (upstream, ANTHROPIC if anthropic else None, OPENAI if openai else None) if url]
     if len(named) != 1:

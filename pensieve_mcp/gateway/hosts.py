@@ -18,10 +18,10 @@ from typing import Any
 
 from pensieve_mcp.errors import WorkspaceError
 from pensieve_mcp.gateway.proxy import Upstream
-from pensieve_mcp.gateway.vendors import ANTHROPIC, CHATGPT, OPENAI, V1
 from pensieve_mcp.hosts.errors import HostError
 from pensieve_mcp.hosts.jsonc import Jsonc
 from pensieve_mcp.hosts.toml_tables import rendered
+from pensieve_mcp.vendors import ANTHROPIC, CHATGPT, OPENAI, V1
 
 LOGIN_SECONDS = 10.0
 SERVER_NAME = "pensieve"

@@ -10,7 +10,7 @@ import pytest
 import pensieve_mcp
 from pensieve_mcp.gateway.hosts import route
 
-HERE = Path(pensieve_mcp.__file__).parent / "gateway"
+PACKAGE = Path(pensieve_mcp.__file__).parent
 
 
 @pytest.mark.parametrize(
@@ -36,5 +36,6 @@ def test_a_host_goes_where_it_would_go_without_us(
 
 
 def test_an_address_of_a_vendor_is_written_in_one_file() -> None:
-    named = {p.name for p in HERE.glob("*.py") if re.search(r"https://(api|chatgpt)\.", p.read_text("utf-8"))}
-    assert named == {"vendors.py"}
+    addresses = re.compile(r"https://(api|chatgpt)\.")
+    named = {p.relative_to(PACKAGE) for p in PACKAGE.rglob("*.py") if addresses.search(p.read_text("utf-8"))}
+    assert named == {Path("vendors.py")}

@@ -13,6 +13,7 @@ PACKAGE = Path(__file__).resolve().parents[2] / "pensieve_mcp"
 FLOORS: dict[str, int] = {
     "errors": 1,
     "heeding": 1,
+    "vendors": 1,
     "handles": 2,
     "tokens": 2,
     "settings": 2,

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pensieve_mcp.statelm.backends.http import Poster
 from pensieve_mcp.statelm.backends.scripted import Line, Scripted
 from pensieve_mcp.statelm.dialects import dialect
 from pensieve_mcp.statelm.loop import Loop
@@ -24,6 +25,22 @@ Honey bees live in colonies. Feed the colony with sugar syrup before the first f
 """
 
 SECRET = "The hidden word of the seventh hive is xylograph."
+
+
+@pytest.fixture(autouse=True)
+def no_poster_stays_open(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a test left open is closed after it: no thread of one test runs on in the next."""
+    opened: list[Poster] = []
+    begin = Poster.__init__
+
+    def begun(poster: Poster, *arguments: Any, **named: Any) -> None:
+        begin(poster, *arguments, **named)
+        opened.append(poster)
+
+    monkeypatch.setattr(Poster, "__init__", begun)
+    yield
+    for poster in opened:
+        poster.close()
 
 
 @pytest.fixture

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import re
 import socket
+import struct
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +65,12 @@ def test_a_stream_of_pieces_becomes_one_reply() -> None:
         reply = backend.reply(PROMPT)
         backend.close()
 
-    assert reply.text == "I look." and heard == ["I ", "look.", 'finish {"answer":', '"x"}']
+    assert reply.text == "I look." and list(filter(None, heard)) == [
+        "I ",
+        "look.",
+        'finish {"answer":',
+        '"x"}',
+    ]
     assert (reply.calls[0].name, reply.calls[0].arguments) == ("finish", {"answer": "x"})
     assert (reply.usage.prompt_tokens, reply.usage.output_tokens) == (11, 3)
     assert served.asked[0]["path"] == "/v1/chat/completions" and served.asked[0]["stream"] is True
@@ -124,7 +134,29 @@ def test_a_server_that_is_down_is_a_worded_error() -> None:
     with pytest.raises(BackendError) as error:
         OpenAI(Choice("openai", "m"), poster=Poster(url, {}, sleep=lambda seconds: None)).reply(PROMPT)
 
-    assert "no connection" in error.value.message and "--url" in error.value.hint
+    assert "no connection ([" in error.value.message and "refused" in error.value.message
+    assert "--url" in error.value.hint
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has other words")
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_connection_that_breaks_is_told_in_the_systems_words(scheme: str) -> None:
+    def break_off() -> None:
+        for _ in range(http.TRIES):
+            asker, _ = listening.accept()
+            said = asker.recv(65_536)
+            while scheme == "http" and not said.endswith(b"}"):  # all of it, else it breaks in the writing
+                said += asker.recv(65_536)
+            asker.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close by a reset
+            asker.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=break_off)
+        thread.start()
+        poster = Poster(f"{scheme}://127.0.0.1:{listening.getsockname()[1]}", {}, sleep=lambda seconds: None)
+        with pytest.raises(BackendError, match=re.escape(os.strerror(errno.ECONNRESET))):
+            OpenAI(Choice("openai", "m"), poster=poster).reply(PROMPT)
+        thread.join()
 
 
 def test_a_server_that_is_silent_is_given_up() -> None:

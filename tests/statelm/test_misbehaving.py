@@ -220,6 +220,10 @@ BAD: dict[str, tuple[Callable[[type], Answer], str]] = {
     ),
     "silent": (lambda kind: Answer([b": wait\n\n"], pause=3.0, cut=True), "no answer in time"),
     "no events": (lambda kind: Answer([b"hello"]), "cut off"),
+    "not packed as it says": (
+        lambda kind: Answer([b"hello"], headers={"content-encoding": "gzip"}),
+        "cut off",
+    ),
 }
 
 

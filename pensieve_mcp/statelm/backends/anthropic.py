@@ -11,8 +11,8 @@ from pensieve_mcp.statelm.backends import Choice
 from pensieve_mcp.statelm.backends.http import Cut, Poster
 from pensieve_mcp.statelm.dialects.reading import arguments_from
 from pensieve_mcp.statelm.turns import Call, Prompt, Reply, Usage
+from pensieve_mcp.vendors import ANTHROPIC
 
-DEFAULT_URL = "https://api.anthropic.com"
 KEY_VARIABLES = ("PENSIEVE_ASK_KEY", "ANTHROPIC_API_KEY")
 VERSION = "2023-06-01"
 KEPT = {"type": "ephemeral"}
@@ -43,7 +43,7 @@ class Anthropic:
         self._constrain = choice.constrain is True
         self._hear = hear or (lambda text: None)
         self._poster = poster or Poster(
-            choice.url or DEFAULT_URL,
+            choice.url or ANTHROPIC,
             {"x-api-key": choice.key, "anthropic-version": VERSION},
             check=lambda: self._hear(""),
         )

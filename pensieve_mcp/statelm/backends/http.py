@@ -6,13 +6,20 @@ cut before its end. What a server says about the reason is passed on, the key ne
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pensieve_mcp.errors import BackendError
+from pensieve_mcp.statelm.backends.waiting import Waiting
+
+if TYPE_CHECKING:
+    import httpx2
 
 T = TypeVar("T")
 
@@ -55,15 +62,16 @@ class Poster:
         sleep: Callable[[float], None] | None = None,
         check: Callable[[], None] = lambda: None,
     ) -> None:
-        """`check` is called every second between tries, and ends it all where it raises."""
+        """`check` is called every second, at least, whatever is waited for, and ends it all where it raises."""
         import httpx2
 
         self._http = httpx2
         self.base = base.rstrip("/")
         self._sleep = sleep or self._pause
         self._check = check
+        self._waiting = Waiting(check)
         try:
-            self._client = httpx2.Client(
+            self._client = httpx2.AsyncClient(
                 headers=dict(headers),
                 timeout=httpx2.Timeout(silence_seconds, connect=CONNECT_SECONDS),
                 follow_redirects=False,
@@ -83,20 +91,25 @@ class Poster:
         for attempt in range(1, TRIES + 1):
             asked_wait = None
             try:
-                with self._client.stream("POST", self.base + path, json=body) as response:
+                with self._posted(path, body) as response:
                     if response.status_code == 200:
-                        return take(_events(response.iter_lines()))
-                    reason = _reason(response.status_code, response.read())
+                        return take(_events(self._lines(response)))
+                    reason = _reason(response.status_code, self._waiting.wait(response.aread()))
                     if response.status_code not in RETRIED:
                         status = response.status_code
                         raise Refused(f"{self.base} answered {reason}", hint=_hint(status), status=status)
                     asked_wait = _seconds(response.headers.get("retry-after"))
-            except (Cut, self._http.RemoteProtocolError, self._http.ReadError) as error:
-                reason = f"the reply was cut off ({str(error)[:200] or type(error).__name__})"
+            except (
+                Cut,
+                self._http.RemoteProtocolError,
+                self._http.ReadError,
+                self._http.DecodingError,
+            ) as error:
+                reason = f"the reply was cut off ({_said(error)})"
             except self._http.TimeoutException:
                 reason = "no answer in time"
             except self._http.TransportError as error:
-                reason = f"no connection ({str(error)[:200] or type(error).__name__})"
+                reason = f"no connection ({_said(error)})"
             except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
                 reason = f"a reply that could not be understood ({type(error).__name__}: {str(error)[:100]})"
             if attempt < TRIES:
@@ -109,6 +122,40 @@ class Poster:
             slug="unreachable",
         )
 
+    @contextmanager
+    def _posted(self, path: str, body: Mapping[str, Any]) -> Iterator[httpx2.Response]:
+        request = self._client.build_request("POST", self.base + path, json=body)
+        response = self._waiting.wait(self._sent(request))
+        try:
+            yield response
+        finally:
+            self._waiting.wait(response.aclose())
+
+    async def _sent(self, request: httpx2.Request) -> httpx2.Response:
+        """The library forgets a connection that is given up while it agrees on encryption: that one is closed here."""
+        connected: list[Any] = []
+
+        async def trace(event: str, told: Mapping[str, Any]) -> None:
+            if event == "connection.connect_tcp.complete":
+                connected.append(told["return_value"])
+
+        request.extensions["trace"] = trace
+        try:
+            return await self._client.send(request, stream=True)
+        except asyncio.CancelledError:
+            for connection in connected:
+                await connection.aclose()
+            raise
+
+    def _lines(self, response: httpx2.Response) -> Iterator[str]:
+        lines = response.aiter_lines()
+
+        async def following() -> str | None:
+            return await anext(lines, None)
+
+        while (line := self._waiting.wait(following())) is not None:
+            yield line
+
     def _pause(self, seconds: float) -> None:
         self._check()
         while seconds > 0:
@@ -117,7 +164,7 @@ class Poster:
             self._check()
 
     def close(self) -> None:
-        self._client.close()
+        self._waiting.close(self._client.aclose)
 
 
 _URL_HINT = "For example --url http://127.0.0.1:11434/v1"
@@ -157,6 +204,23 @@ def _object(text: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise Cut(f"not an object: {text[:60]!r}")
     return value
+
+
+def _said(error: BaseException) -> str:
+    """The system's own words beneath an error of the connection, where there are any."""
+    beneath: BaseException | None = error
+    while beneath is not None:
+        if isinstance(beneath, OSError) and beneath.errno is not None:
+            if str(beneath.strerror).startswith(
+                "Connect call failed"
+            ):  # asyncio's words, in place of the system's
+                beneath = OSError(beneath.errno, os.strerror(beneath.errno))
+            return str(beneath)[:200]
+        if isinstance(beneath, BaseExceptionGroup):  # of several addresses
+            beneath = beneath.exceptions[-1]
+        else:
+            beneath = beneath.__cause__ or beneath.__context__
+    return str(error)[:200] or type(error).__name__
 
 
 def _reason(status: int, body: bytes) -> str:

@@ -1,4 +1,4 @@
-"""Where the vendors' APIs are, said once: for hosts that name no other, and for `--anthropic` and `--openai`."""
+"""Where the vendors' APIs are, said once: for hosts that name no other, `--anthropic`, `--openai` and our own loop."""
 
 from __future__ import annotations
 
