@@ -268,6 +268,7 @@ def test_outside_of_every_workspace_it_is_said_which_one_is_meant(
     looking: Pensieve, shared: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There is only one, but whoever stands elsewhere may mean other documents."""
+    monkeypatch.setenv("PENSIEVE_SECOND_STAGE", "false")  # which a search does not wait for where it is late
     outside = looking("search", "rent of the mill")
     monkeypatch.chdir(shared / "documents")
     inside = looking("search", "rent of the mill")
