@@ -18,6 +18,9 @@ Sight = Literal["conversation", "tool traffic"]
 PLUGIN_ARGUMENT = "pensieve_plugin"
 """With this argument a host's plugin says that a call passed it. It stands in no schema, and no spell sees it."""
 
+MOMENT_SECONDS = 60.0
+"""A host makes a call at once when the model has written it, or never; unless a person is asked first."""
+
 MOST_TOLD = 100_000  # characters; ten thousand handles
 
 

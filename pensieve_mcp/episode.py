@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pensieve_mcp.budget import Budget, PluginSight, SeenCall, Sight, Sighting, budget_of
+from pensieve_mcp.budget import MOMENT_SECONDS, Budget, PluginSight, SeenCall, Sight, Sighting, budget_of
 from pensieve_mcp.errors import Miscast, NoSuchChunk, NoSuchDocument
 from pensieve_mcp.handles import parse_message_ids
 from pensieve_mcp.ledger.events import Entry, Event, Message, Said, Transcript
@@ -202,20 +202,27 @@ class Episode:
     def _passed(self, seen: Sighting, calling: Calling) -> list[SeenCall]:
         """The call as the gateway saw it, if it did. By the host's id of it; where the host tells none, by its words:
         then each that was seen counts for one that was made, and it may be any of those that have no result yet.
+        One that was seen long before another will not be made: a sub-agent was stopped.
         """
         if calling.call_id is not None:
-            return [c for c in (*seen.calls, *seen.made) if c.call_id == calling.call_id]
+            named = [[c for c in calls if c.call_id == calling.call_id] for calls in (seen.calls, seen.made)]
+            return _latest(named[0] or named[1])
         from pensieve_mcp.wire.calls import arguments_digest
 
         words = (calling.tool, arguments_digest(calling.arguments))
         alike = [call for call in seen.calls if (call.tool, call.digest) == words]
+        latest = _latest(alike)
+        return latest if self._is_owed(alike, seen) or self._is_owed(latest, seen) else []
+
+    def _is_owed(self, alike: Sequence[SeenCall], seen: Sighting) -> bool:
+        """Whether of these calls, which have the same words, one is still to be made."""
         if not alike:
-            return []
-        first = min(call.at for call in alike)
+            return False
+        first, words = min(call.at for call in alike), (alike[0].tool, alike[0].digest)
         made = sum(self._words_of(entry) == words for entry in self._calls_since(first, self.transcript()))
         # those that have gone on in the meantime are no more among the alike
         made -= sum(call.at >= first and (call.tool, call.digest) == words for call in seen.made)
-        return alike if made < len(alike) else []
+        return made < len(alike)
 
     def _said_since(self, seen: Sighting, transcript: Transcript) -> int:
         """Tokens of our calls and results that came after what the gateway saw and stand in the asker's prompt next:
@@ -454,6 +461,12 @@ class Episode:
     def _file_state(self, document_id: int) -> str:
         fresh = self.workspace.corpus.freshness([document_id])[document_id]
         return "ok" if fresh == "yes" else fresh
+
+
+def _latest(calls: Sequence[SeenCall]) -> list[SeenCall]:
+    """Those seen at the same moment as the last of them."""
+    last = max((call.at for call in calls), default=0.0)
+    return [call for call in calls if call.at >= last - MOMENT_SECONDS]
 
 
 def _still_standing(transcript: Transcript, gone: str) -> int:

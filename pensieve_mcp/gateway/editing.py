@@ -33,6 +33,7 @@ class Standing:
     state: str  # whole, forgotten, waiting (forgotten, not yet applied), in part, gone (a stub when it came)
     digest: bytes = b""  # of a result of ours as we said it; empty where a host changed it
     forgotten_parts: tuple[int, ...] = ()  # of one that stands
+    pinned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,7 @@ def done_to(conversation: Conversation, known: Known, entry: Entry, *, applied: 
         state=state,
         digest=known.digest,
         forgotten_parts=entry.forgotten_parts,
+        pinned=entry.pinned,
     )
     done = Done(tuple(edits), saved, standing)
     known.item.memo["done"] = (entry, applied, known, done)

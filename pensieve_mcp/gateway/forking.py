@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pensieve_mcp.errors import NoSuchMessage
 from pensieve_mcp.gateway.rewrite import Report
-from pensieve_mcp.ledger.events import Event, Forgot
+from pensieve_mcp.ledger.events import Event, Forgot, Pinned
 from pensieve_mcp.ledger.parts import split_parts
 from pensieve_mcp.tokens import count_tokens
 
@@ -35,21 +35,23 @@ def told_before(ledger: Ledger, one: Standing) -> StoredMessage | None:
 
 
 def inherit(ledger: Ledger, episode_id: int, report: Report) -> int:
-    """Give the conversation the messages of others that its request holds, deleted ones as deleted. Answers how many.
-    Raises StorageError.
+    """Give the conversation the messages of others that its request holds, deleted ones as deleted, pinned ones as
+    pinned. Answers how many. Raises StorageError.
     """
     held: list[int] = []
     parts: list[tuple[int, int]] = []
     tokens: list[int] = []
+    pinned: list[int] = []
     for one in report.messages:
         stored = told_before(ledger, one)
         if stored is not None and stored.episode_id != episode_id:
             number, invoking = stored.message.number, stored.message.invoking
             held += [number] if invoking is None else [invoking, number]
+            pinned += [number] if one.pinned else []
             if one.forgotten_parts and one.state == "in part":
-                texts = split_parts(ledger.content(stored.message))
+                texts = _parts_of(ledger, stored)
                 parts += [(number, part) for part in one.forgotten_parts]
-                tokens += [count_tokens(texts[part - 1]) for part in one.forgotten_parts]
+                tokens += [count_tokens("".join(texts[part - 1 : part])) for part in one.forgotten_parts]
     if not held:
         return 0
     away = {
@@ -61,4 +63,13 @@ def inherit(ledger: Ledger, episode_id: int, report: Report) -> int:
     then: list[Event] = []
     if forgotten or parts:
         then.append(Forgot(forgotten, reason="fork", parts=tuple(parts), part_tokens=tuple(tokens)))
+    if pinned:
+        then.append(Pinned(tuple(pinned)))
     return ledger.inherit(episode_id, held, then)
+
+
+def _parts_of(ledger: Ledger, stored: StoredMessage) -> list[str]:
+    """None where the words are kept no more: what was freed of it is not counted then."""
+    if stored.content_state != "kept":
+        return []
+    return split_parts(ledger.content(stored.message))

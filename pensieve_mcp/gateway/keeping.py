@@ -79,7 +79,6 @@ class Keeper:
         self._hurry, self._closing = threading.Event(), False
         self._episodes: OrderedDict[tuple[str, str], int] = OrderedDict()
         self._recorded: OrderedDict[tuple[int, str], None] = OrderedDict()
-        self._seen: OrderedDict[int, Sighting] = OrderedDict()
         self._known_calls: OrderedDict[str, None] = OrderedDict()
         self._homeless: OrderedDict[tuple[str, str], dict[str, HostResult]] = OrderedDict()
         self._real_share: dict[int, float] = {}  # episode → the provider's tokens for a byte sent
@@ -223,7 +222,7 @@ class Keeper:
             report = one.report
             if (
                 one.thread == sight.thread
-                and not one.calls  # what its prompt is made of is asked for
+                and not one.urgent  # what its prompt is made of is asked for
                 and report is not sight.report
                 and report.conversation is not None
                 and held.issuperset(result.call_id for result in report.host_results)
@@ -275,6 +274,7 @@ class Keeper:
         found: list[int | None] = []
         results: dict[tuple[int, str], HostResult] = {}
         away: set[tuple[int, str]] = set()
+        pinned: set[tuple[int, str]] = set()
         seen: dict[int, Sighting] = {}
         last: dict[int, Sight] = {}
         for sight in sights:
@@ -289,15 +289,15 @@ class Keeper:
             for one in (*self._homeless.pop(key, {}).values(), *fresh.values()):
                 if (episode_id, one.call_id) not in self._recorded:
                     results[episode_id, one.call_id] = one
-            away |= {
-                (episode_id, one.call_id)
-                for one in report.messages
-                if one.state in ("forgotten", "waiting") and one.role == "tool" and one.handle[0] == "h"
-            }
+            theirs = [one for one in report.messages if one.role == "tool" and one.handle[0] == "h"]
+            away |= {(episode_id, one.call_id) for one in theirs if one.state in ("forgotten", "waiting")}
+            pinned |= {(episode_id, one.call_id) for one in theirs if one.pinned}
             usage = sight.usage
             if usage and usage.input:
                 self._real_share[episode_id] = usage.input / max(1, report.bytes_out)
-            earlier = seen.get(episode_id) or self._sighting(workspace, episode_id)
+            # read anew each time: another gateway may have written of the same session
+            earlier = seen.get(episode_id) or Sighting.from_extra(workspace.ledger.extra(episode_id))
+            earlier = earlier or Sighting(0.0)
             seen[episode_id] = sighted(earlier, sight, self._policy, self._real_share.get(episode_id))
             last[episode_id] = sight
         for episode_id, sight in last.items():
@@ -305,8 +305,7 @@ class Keeper:
             known = next((one.shares for one in sighting.turns if one.turn == sight.turn), None)
             shares = shares_of(sight.report, sighting.prompt) if known is None else known
             seen[episode_id] = replace(sighting, shares=shares)
-        self._record(workspace, results, away, seen)
-        self._seen.update(seen)
+        self._record(workspace, results, away, pinned, seen)
         self._know(call_id for _, call_id in results)
         return found
 
@@ -378,10 +377,11 @@ class Keeper:
         workspace: Workspace,
         results: Mapping[tuple[int, str], HostResult],
         away: Collection[tuple[int, str]],
+        pinned: Collection[tuple[int, str]],
         seen: Mapping[int, Sighting],
     ) -> None:
         """Host results with their handles and contents, each once, and the sightings. One that is new here and deleted
-        already (`away`) was deleted before the conversation forked.
+        (`away`) or pinned already was so before the conversation forked.
         """
         told = workspace.ledger.told_of([call_id for _, call_id in results]) if results else set()
         contents: dict[bytes, str] = {}
@@ -396,13 +396,14 @@ class Keeper:
             messages.append((key[0], replace(one.known.message, digest=digest)))
             size += len(text)
             if size >= PORTION_BYTES:
-                workspace.ledger.keep_sightings(messages, contents, {}, away)
+                workspace.ledger.keep_sightings(messages, contents, {}, away, pinned)
                 contents, messages, size = {}, [], 0
         workspace.ledger.keep_sightings(
             messages,
             contents,
             {number: {"gateway": sighting.to_extra()} for number, sighting in seen.items()},
             away,
+            pinned,
         )
         for key in results:
             self._recorded[key] = None
@@ -414,14 +415,6 @@ class Keeper:
             self._known_calls[call_id] = None
         while len(self._known_calls) > MOST_KNOWN:
             self._known_calls.popitem(last=False)
-
-    def _sighting(self, workspace: Workspace, episode_id: int) -> Sighting:
-        if episode_id not in self._seen:
-            found = Sighting.from_extra(workspace.ledger.extra(episode_id))
-            self._seen[episode_id] = found or Sighting(0.0)
-            while len(self._seen) > MOST_KEPT:
-                self._seen.popitem(last=False)
-        return self._seen[episode_id]
 
 
 def _episode_of_messages(workspace: Workspace, report: Report) -> int | None:

@@ -351,5 +351,6 @@ def _label(conversation: Conversation, call: Item) -> str:
         if isinstance(value, list) and value and isinstance(value[-1], str):
             value = value[-1]
         if isinstance(value, str) and value.strip():
-            return " ".join(value.split())[:60]
+            # half a surrogate pair is no text, and no answer that says it can be sent
+            return " ".join(value.split())[:60].encode("utf-8", "replace").decode("utf-8")
     return ""

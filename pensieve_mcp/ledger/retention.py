@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pensieve_mcp.errors import StorageError
 from pensieve_mcp.fulltext import SHADOW_VERSION, shadow
@@ -113,7 +113,7 @@ def purge_messages(
     connections: Connections, blobs: Blobs, numbers: Sequence[int], hides: Callable[[str], bool]
 ) -> int:
     """Remove the texts of these messages, what was said with them, and labels, summaries and answers that `hides`
-    names. The messages keep their places. Answers stored bytes set free."""
+    names, also where a gateway's sighting says them. The messages keep their places. Answers stored bytes set free."""
     freed = _let_go(connections, blobs, numbers, "purged")
     with connections.writing() as db:
         _begin_anew(db, numbers)
@@ -134,11 +134,24 @@ def purge_messages(
                 kept = json.dumps(told | dict.fromkeys(words, PURGED_WORDS))
                 db.conn.execute("UPDATE events SET body = ? WHERE id = ?", (kept, event_id))
                 db.conn.execute("UPDATE episodes SET generation = generation + 1 WHERE id = ?", (episode_id,))
+        for episode_id, extra in db.conn.execute("SELECT id, extra FROM episodes").fetchall():
+            seen = json.loads(extra)
+            if (left := _without(seen, hides)) != seen:
+                db.conn.execute("UPDATE episodes SET extra = ? WHERE id = ?", (json.dumps(left), episode_id))
         db.conn.execute("INSERT INTO messages_text (messages_text) VALUES ('optimize')")
     blobs.shrink()
     with connections.alone() as db:
         shrink(db)
     return freed
+
+
+def _without(value: Any, hides: Callable[[str], bool]) -> Any:
+    """A JSON value with what `hides` names replaced, wherever in it that stands."""
+    if isinstance(value, dict):
+        return {name: _without(one, hides) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_without(one, hides) for one in value]
+    return PURGED_WORDS if isinstance(value, str) and hides(value) else value
 
 
 def expire(

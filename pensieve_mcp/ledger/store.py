@@ -20,7 +20,7 @@ from pensieve_mcp.fulltext import SHADOW_VERSION, Shadow, shadow
 from pensieve_mcp.handles import MessageRef
 from pensieve_mcp.ledger import retention, search, transfer
 from pensieve_mcp.ledger.blobs import Blobs
-from pensieve_mcp.ledger.events import Event, Forgot, Message, Said, Transcript
+from pensieve_mcp.ledger.events import Event, Forgot, Message, Pinned, Said, Transcript
 from pensieve_mcp.ledger.folding import Folder
 from pensieve_mcp.ledger.hostnames import HOST_HANDLE_DIGITS, MOST_DIGITS, host_handle
 from pensieve_mcp.ledger.schema import (
@@ -314,11 +314,12 @@ class Ledger:
         contents: Mapping[bytes, str],
         extras: Mapping[int, Mapping[str, object]],
         away: Collection[tuple[int, str]] = (),
+        pinned: Collection[tuple[int, str]] = (),
     ) -> None:
         """What a gateway saw in several conversations, by episode id: results of hosts, whose numbers are given
         here, and entries of `extra`. Of the results those of the calls `away`, by episode id and the host's call id,
-        stand forgotten from the beginning. All or none, in one transaction; durable when it returns. An episode that is
-        gone is passed over. Raises StorageError.
+        stand forgotten from the beginning, those `pinned` pinned. All or none, in one transaction; durable when it
+        returns. An episode that is gone is passed over. Raises StorageError.
         """
         self._blobs.put(contents)
         shadows = {digest: shadow(text) for digest, text in contents.items()}
@@ -343,18 +344,19 @@ class Ledger:
                 "INSERT INTO events (episode_id, at, kind, body) VALUES (?, ?, 'said', ?)",
                 [(episode_id, now, str(message.number)) for episode_id, message in numbered],
             )
-            forgotten = [
-                (
-                    episode_id,
-                    now,
-                    KINDS[Forgot],
-                    json.dumps(event_body(Forgot((message.number,), reason="fork"))),
-                )
-                for episode_id, message in numbered
-                if (episode_id, message.host_call_id) in away
-            ]
+            then: list[tuple[int, Event]] = []
+            for episode_id, message in numbered:
+                key = (episode_id, message.host_call_id)
+                if key in away:
+                    then.append((episode_id, Forgot((message.number,), reason="fork")))
+                if key in pinned:
+                    then.append((episode_id, Pinned((message.number,))))
             db.conn.executemany(
-                "INSERT INTO events (episode_id, at, kind, body) VALUES (?, ?, ?, ?)", forgotten
+                "INSERT INTO events (episode_id, at, kind, body) VALUES (?, ?, ?, ?)",
+                [
+                    (episode_id, now, KINDS[type(event)], json.dumps(event_body(event)))
+                    for episode_id, event in then
+                ],
             )
             for episode_id in there:
                 db.conn.execute(

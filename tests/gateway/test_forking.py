@@ -151,3 +151,50 @@ def test_what_was_deleted_before_the_fork_comes_back_in_it(
     told = calls(keeper, workspace, fork, FORK, "restoreContext", msg_id=name)
     assert f"Restored {name} in its old place" in told.text
     assert forked.transcript().freed_tokens == 0 < episode.transcript().freed_tokens
+
+
+@pytest.mark.parametrize("whose", ["ours", "the host's"])
+def test_what_was_pinned_before_the_fork_is_pinned_in_it(
+    workspace: Workspace, keeper: Keeper, whose: str
+) -> None:
+    """The gateway leaves it in the fork's prompt, so the server must not say that it is deleted."""
+    talk, name = read(workspace)
+    if whose == "the host's":
+        talk.host(HOST_TEXT)
+        name = seen(keeper, talk, ORIGIN).host_results[0].handle
+    told = calls(keeper, workspace, talk, ORIGIN, "deleteContext", msg_id=name, pin=True)
+    talk.own("deleteContext", {"msg_id": name, "pin": True}, "")
+    talk.steps[-1].result = told.text
+
+    fork = copy.deepcopy(talk)
+    seen(keeper, fork, FORK)
+    refused = calls(keeper, workspace, fork, FORK, "deleteContext", msg_id=name)
+    assert refused.slug == "pinned", refused.text
+    assert not calls(keeper, workspace, fork, FORK, "deleteContext", msg_id=name, pin=False).is_error
+    assert calls(keeper, workspace, talk, ORIGIN, "deleteContext", msg_id=name).slug == "pinned"
+
+
+@pytest.mark.parametrize("how", ["purged", "expired"])
+def test_a_fork_is_known_though_words_that_it_holds_in_part_are_kept_no_more(
+    workspace: Workspace, keeper: Keeper, how: str
+) -> None:
+    long = Path(workspace.roots[0].folder) / "long.md"
+    long.write_text(HOST_TEXT, encoding="utf-8")
+    workspace.build_now()
+    talk, episode = Talk(), episode_of(workspace, ORIGIN)
+    do(episode, talk, "readChunk", chunk_id="2")
+    name = talk.steps[0].result.split(" ", 1)[0]
+    told = calls(keeper, workspace, talk, ORIGIN, "deleteContext", msg_id=f"{name}.2")
+    talk.own("deleteContext", {"msg_id": f"{name}.2"}, "")
+    talk.steps[-1].result = told.text
+    if how == "purged":
+        workspace.ledger.purge_messages([int(name[1:])], lambda text: False)
+    else:
+        workspace.ledger.retain(quota_bytes=0)
+
+    fork = copy.deepcopy(talk)
+    assert seen(keeper, fork, FORK).saved_tokens > 0
+    assert not keeper.totals.troubles
+    forked = episode_of(workspace, FORK).transcript()
+    assert forked.entries[forked.by_number[int(name[1:])]].forgotten_parts == (2,)
+    assert calls(keeper, workspace, fork, FORK, "checkBudget").result["sees"] == "conversation"

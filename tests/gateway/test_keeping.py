@@ -6,6 +6,7 @@ import json
 import re
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ import pytest
 from talks import FACTS, Step, Talk
 
 from pensieve_mcp.budget import SeenCall, Share, Sighting, TurnSeen
-from pensieve_mcp.episode import Episode
+from pensieve_mcp.episode import Calling, Episode
 from pensieve_mcp.gateway.keeping import Keeper
 from pensieve_mcp.gateway.rewrite import Report, rewrite
+from pensieve_mcp.gateway.seeing import MOST_TURNS
 from pensieve_mcp.gateway.threads import Thread, thread_of
 from pensieve_mcp.gateway.timing import Policy
 from pensieve_mcp.ledger.hostnames import host_handle
@@ -428,6 +430,200 @@ def test_a_sibling_that_goes_on_does_not_make_the_others_call_unseen(
     answered(episode, talks[0])
     seen(keeper, talks[0], threads[0])
     assert used(answered(episode, talks[1])) == 102
+
+
+def opencode(workspace: Workspace, keeper: Keeper) -> tuple[Episode, Talk, list[Thread]]:
+    """An episode, its main conversation, and how that and two sub-agents are named to the model's API."""
+    threads = [Thread("opencode", f"ses_{n}", parent="ses_0" if n else "") for n in range(3)]
+    episode, talk = workspace.episode("mcp", host="opencode"), Talk()
+    do(episode, talk, "readChunk", chunk_id="1")
+    seen(keeper, talk, threads[0])
+    return episode, talk, threads
+
+
+def goes_on(
+    keeper: Keeper, talk: Talk, call_id: str, thread: Thread, turn: str, size: int, *, result_id: str = ""
+) -> Report:
+    """The model of this conversation asks for the budget, and its answer has passed to its end."""
+    said = Talk(talk.steps[:])
+    call = asks(talk, "checkBudget", call_id)
+    passes(keeper, said, call, thread=thread, turn=turn, usage=Usage(size, 0, 0, 0))
+    talk.steps[-1].call_id = result_id or call_id
+    return seen(keeper, said, thread, Usage(size, 0, 0, 0), turn)
+
+
+def test_a_server_that_gives_each_turns_calls_the_same_ids_makes_none_of_them_unseen(
+    workspace: Workspace, keeper: Keeper
+) -> None:
+    episode, talk, (main, *_) = opencode(workspace, keeper)
+    for number in range(3):
+        goes_on(keeper, talk, "call_0", main, f"ses_0#a-{number}", 100 + number)
+        assert used(answered(episode, talk)) == 100 + number
+
+
+def test_a_server_that_counts_the_calls_of_each_conversation_anew_mixes_up_no_siblings(
+    workspace: Workspace, keeper: Keeper
+) -> None:
+    episode, _, (_, *subs) = opencode(workspace, keeper)
+    talks = [Talk(), Talk()]
+    for number, (talk, thread) in enumerate(zip(talks, subs, strict=True), 1):
+        goes_on(keeper, talk, "functions.checkBudget:0", thread, f"{thread.name}#a-{number}", 100 + number)
+    answered(episode, talks[0])
+    goes_on(keeper, talks[0], "functions.checkBudget:1", subs[0], "ses_1#a-3", 300)
+    answered(episode, talks[0])
+    seen(keeper, talks[0], subs[0], Usage(400, 0, 0, 0), "ses_1#a-4")
+    assert used(answered(episode, talks[1])) == 102
+
+
+def test_subagents_whose_calls_have_the_same_ids_are_told_what_one_of_them_has_not_the_last_speakers(
+    workspace: Workspace, keeper: Keeper
+) -> None:
+    """Under one name, as Claude Code's are; whose the result was that came is not to be known."""
+    episode, talks = episode_of(workspace), [Talk(), Talk()]
+    for number, talk in enumerate(talks, 1):
+        goes_on(keeper, talk, "functions.checkBudget:0", CLAUDE, f"session-1#a-{number}", 100 + number)
+    answered(episode, talks[0], "functions.checkBudget:0")
+    seen(keeper, talks[0], CLAUDE, Usage(900, 0, 0, 0), "session-1#a-3")
+    told = answered(episode, talks[1], "functions.checkBudget:0")
+    assert used(told) == 102 and "at the same moment" in told.text
+
+
+def test_a_host_that_writes_the_ids_of_calls_otherwise_in_its_history_makes_no_sibling_unseen(
+    workspace: Workspace, keeper: Keeper
+) -> None:
+    episode, _, (_, *subs) = opencode(workspace, keeper)
+    talks = [Talk(), Talk()]
+    for number, (talk, thread) in enumerate(zip(talks, subs, strict=True), 1):
+        turn = f"{thread.name}#a-{number}"
+        goes_on(keeper, talk, f"check:{number}", thread, turn, 100 + number, result_id=f"check_{number}")
+    answered(episode, talks[0])
+    seen(keeper, talks[0], subs[0], Usage(300, 0, 0, 0), "ses_1#a-3")
+    assert used(answered(episode, talks[1])) == 102
+
+
+def test_a_subagent_that_was_stopped_in_a_call_does_not_lend_its_figures_for_ever(
+    workspace: Workspace, keeper: Keeper
+) -> None:
+    episode, talk, (main, stopped, _) = opencode(workspace, keeper)
+    goes_on(keeper, Talk(), "s1", stopped, "ses_1#a-1", 150_000)
+    sighting = Sighting.from_extra(workspace.ledger.extra(episode.episode_id))
+    assert sighting is not None
+    long_ago = replace(sighting, calls=tuple(replace(one, at=one.at - 600) for one in sighting.calls))
+    workspace.ledger.set_extra(episode.episode_id, gateway=long_ago.to_extra())
+    for number in range(70):  # more than are remembered as made
+        goes_on(keeper, talk, f"m{number}", main, f"ses_0#a-{number + 2}", 20_000)
+        told = answered(episode, talk)
+        assert used(told) == 20_000 and "at the same moment" not in told.text
+
+
+def test_the_end_of_an_answer_that_is_seen_after_the_next_answer_makes_no_call_unseen(
+    workspace: Workspace, keeper: Keeper
+) -> None:
+    """Some servers leave the connection open for a while after the last word."""
+    episode, talk, (main, *_) = opencode(workspace, keeper)
+    before = Talk(talk.steps[:])
+    goes_on(keeper, talk, "c1", main, "ses_0#a-9", 100)
+    answered(episode, talk)
+    goes_on(keeper, talk, "c2", main, "ses_0#a-10", 200)
+    seen(keeper, before, main, Usage(100, 0, 0, 0), "ses_0#a-9")
+    assert used(answered(episode, talk)) == 200
+
+
+def test_a_second_gateway_on_the_same_session_makes_no_call_unseen(
+    workspace: Workspace, keeper: Keeper
+) -> None:
+    episode, talk = episode_of(workspace), Talk()
+    goes_on(keeper, talk, "a1", CLAUDE, "session-1#a-1", 100)
+    answered(episode, talk, "a1")
+    second = Keeper(lambda: workspace, Policy("eager"), own_tool=own)
+    goes_on(second, talk, "b1", CLAUDE, "session-1#b-1", 500)
+    second._pool.shutdown(wait=True)
+    goes_on(keeper, Talk(), "a2", CLAUDE, "session-1#a-2", 100)
+    assert used(answered(episode, talk, "b1")) == 500
+
+
+def test_a_slow_ledger_does_not_lose_what_the_askers_prompt_is_made_of(
+    workspace: Workspace, keeper: Keeper
+) -> None:
+    opened, go_on = threading.Event(), threading.Event()
+
+    def slowly() -> Workspace:
+        opened.set()
+        assert go_on.wait(60)
+        return workspace
+
+    keeper._open = slowly
+    talk = Talk()
+    talk.host(HOST_TEXT)
+    _, report = rewrite(talk.body("anthropic"), "anthropic", FACTS, Policy("eager"), handle_tokens=100)
+    keeper.saw_answer(report, CLAUDE, None, urgent=True)
+    assert opened.wait(60)
+    call = Call("l1", "mcp__pensieve__checkBudget", "", arguments_digest({}))
+    keeper.saw_calls(report, CLAUDE, "session-1#a-1", [call], None)
+    keeper.saw_answer(report, CLAUDE, Usage(5_000, 0, 0, 0), "session-1#a-1", urgent=True)
+    _, report = rewrite(talk.body("anthropic"), "anthropic", FACTS, Policy("eager"), handle_tokens=100)
+    written = keeper.saw_answer(report, CLAUDE, Usage(300, 0, 0, 0), "session-1#a-2")
+    go_on.set()
+    assert written is not None
+    written.result(30)
+    told = cast(episode_of(workspace), "checkBudget", {}, host_call_id="l1")
+    assert used(told) == 5_000 and sum(one["tokens"] for one in told.result["heaviest"]) > 4_500
+
+
+def test_many_subagents_and_many_calls_at_once_are_all_known(workspace: Workspace, keeper: Keeper) -> None:
+    episode = episode_of(workspace)
+    talks = [Talk() for _ in range(MOST_TURNS + 4)]
+    for number, talk in enumerate(talks):
+        goes_on(keeper, talk, f"c{number}", CLAUDE, f"session-1#a-{number}", 100 + number)
+    told = [used(answered(episode, talk, f"c{number}")) for number, talk in enumerate(talks)]
+    assert told == [100 + number for number in range(len(talks))]
+
+    many = [Call(f"x{number}", "mcp__pensieve__readNote", "", "") for number in range(100)]
+    passes(keeper, Talk(), *many, turn="session-1#a-99")
+    assert all(
+        episode.during(Calling("readNote", {}, call_id)).physical() == "yes"
+        for call_id in ("c0", "x0", "x99")
+    )
+
+
+def test_a_server_that_begins_its_count_with_zero_is_not_believed(
+    workspace: Workspace, keeper: Keeper
+) -> None:
+    """It tells the size at the end of its answer, and some hosts make a call before that."""
+    talk = Talk()
+    talk.host(HOST_TEXT)
+    said = Talk(talk.steps[:])
+    passes(keeper, said, asks(talk, "checkBudget", "c1"), turn="session-1#a-1", usage=Usage(0, 0, 0, 0))
+    told = answered(episode_of(workspace), talk, "c1")
+    assert used(told) > 1_000 and "estimated from its size" in told.text
+
+
+def test_half_a_surrogate_pair_in_a_hosts_command_does_not_keep_the_budget_from_being_told(
+    workspace: Workspace, keeper: Keeper
+) -> None:
+    talk = Talk()
+    talk.host(HOST_TEXT, "Bash", command="echo \ud800 x")
+    body = talk.body("anthropic", ascii_only=True)
+    _, report = rewrite(body, "anthropic", FACTS, Policy("eager"), handle_tokens=100)
+    call = Call("c1", "mcp__pensieve__checkBudget", "", arguments_digest({}))
+    written = keeper.saw_calls(report, CLAUDE, "session-1#a-1", [call], None)
+    assert written is not None
+    written.result(30)
+    told = cast(episode_of(workspace), "checkBudget", {}, host_call_id="c1")
+    assert "echo ? x" in told.text and told.text.encode()
+
+
+def test_what_is_purged_is_purged_from_what_the_gateway_saw_too(workspace: Workspace, keeper: Keeper) -> None:
+    talk = Talk()
+    talk.host(HOST_TEXT, "Bash", command="grep zanzibarquux")
+    call = Call("c1", "mcp__pensieve__checkBudget", "", arguments_digest({}))
+    passes(keeper, talk, call, turn="session-1#a-1")
+    episode = episode_of(workspace)
+    (entry,) = episode.transcript().entries
+    workspace.ledger.purge_messages([entry.message.number], lambda text: "zanzibarquux" in text)
+    assert "zanzibarquux" not in json.dumps(workspace.ledger.extra(episode.episode_id))
+    told = cast(episode, "checkBudget", {}, host_call_id="c1")
+    assert "conversation" in told.text and "zanzibarquux" not in told.text
 
 
 def test_of_calls_that_are_made_no_figures_are_kept(workspace: Workspace, keeper: Keeper) -> None:

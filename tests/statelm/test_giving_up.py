@@ -254,6 +254,37 @@ except KeyboardInterrupt:
     assert done.stdout == "given up\n" and not done.stderr
 
 
+def test_a_name_that_is_still_being_looked_up_keeps_no_program_from_ending() -> None:
+    script = """
+import socket
+import threading
+from pensieve_mcp.statelm.backends import Choice, open_backend
+from pensieve_mcp.statelm.turns import Prompt
+
+looked_up = threading.Event()
+
+def look_up(*_, **__):
+    looked_up.set()
+    threading.Event().wait()
+
+def hear(text):
+    if looked_up.is_set():
+        raise KeyboardInterrupt
+
+socket.getaddrinfo = look_up
+backend = open_backend(Choice("openai", "m", "http://model.example.org"), hear=hear)
+try:
+    backend.reply(Prompt(({"role": "user", "content": "Q"},)))
+except KeyboardInterrupt:
+    print("given up")
+backend.close()
+"""
+    done = subprocess.run(
+        [sys.executable, "-X", "dev", "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "given up\n" and not done.stderr
+
+
 @both
 def test_a_connection_is_used_again(backend: str) -> None:
     with serving([Answer(WHOLE[backend])], kept=True) as served:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -58,10 +58,30 @@ class Waiting:
 
     def _begin(self) -> asyncio.AbstractEventLoop:
         self._loop = loop = asyncio.new_event_loop()
+        loop.set_default_executor(_Aside())
         # a daemon: what nobody closed does not keep the interpreter from ending
         self._thread = threading.Thread(target=_turn, args=(loop,), name="waiting", daemon=True)
         self._thread.start()
         return loop
+
+
+class _Aside(ThreadPoolExecutor):
+    """Where names are looked up, which nothing interrupts: the interpreter's end waits for the threads of a pool,
+    for these it does not.
+    """
+
+    def submit(self, work: Callable[..., T], /, *args: Any, **named: Any) -> Future[T]:
+        future: Future[T] = Future()
+
+        def run() -> None:
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(work(*args, **named))
+                except BaseException as error:
+                    future.set_exception(error)
+
+        threading.Thread(target=run, name="looking up", daemon=True).start()
+        return future
 
 
 def _turn(loop: asyncio.AbstractEventLoop) -> None:
