@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from server import Answer, Served, events, serving
+from server import Answer, Served, events, mute, serving
 
 from pensieve_mcp.errors import BackendError
 from pensieve_mcp.statelm.backends import Choice, http, open_backend
@@ -351,3 +351,27 @@ def test_a_question_is_cancelled_while_it_waits_for_the_next_try(workspace, home
         )
 
     assert asked.ended == "cancelled" and len(served.asked) == 1
+
+
+def test_a_line_that_never_ends_is_not_heard_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither one that comes in drops nor one that fills the memory."""
+    line = b"data: " + b"x" * 100
+    for name, most, slug in (("MAX_LINE_CHARS", 50, "endless"), ("REPLY_SECONDS", -1.0, "too_slow_reply")):
+        monkeypatch.setattr(http, name, most)
+        with mute(b"HTTP/1.1 200 OK\r\ncontent-length: 99999\r\n\r\n" + line) as server:
+            model = open_backend(Choice("openai", "m", server.url))
+            with pytest.raises(BackendError) as error:
+                model.reply(PROMPT)
+            model.close()
+            assert error.value.slug == slug and not server.released.is_set()
+
+
+@pytest.mark.parametrize("sign", ["\u2028", "\u2029", "\u0085"])
+def test_signs_that_end_lines_elsewhere_end_none_of_a_reply(sign: str) -> None:
+    event = {"choices": [{"delta": {"content": f"a{sign}b"}, "finish_reason": "stop"}]}
+    said = json.dumps(event, ensure_ascii=False).encode()
+    with serving([Answer([b"data: " + said + b"\r\n\r\n", b"data: [DONE]\n\n"])]) as served:
+        model = open_backend(Choice("openai", "m", served.url))
+        reply = model.reply(PROMPT)
+        model.close()
+    assert reply.text == f"a{sign}b"

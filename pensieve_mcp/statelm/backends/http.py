@@ -10,6 +10,7 @@ import asyncio
 import json
 import os
 import random
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -148,13 +149,34 @@ class Poster:
             raise
 
     def _lines(self, response: httpx2.Response) -> Iterator[str]:
-        lines = response.aiter_lines()
+        """Ended by a line feed, a carriage return or both, as server-sent events are; what else ends lines in Python
+        (U+2028, U+0085) may stand within one. Raises BackendError for a line or a reply without end.
+        """
+        pieces = response.aiter_text()
 
         async def following() -> str | None:
-            return await anext(lines, None)
+            return await anext(pieces, None)
 
-        while (line := self._waiting.wait(following())) is not None:
-            yield line
+        ending = time.monotonic() + REPLY_SECONDS
+        begun: list[str] = []
+        size = 0
+        while (piece := self._waiting.wait(following())) is not None:
+            if time.monotonic() > ending:
+                raise BackendError(
+                    f"The server was still replying after {REPLY_SECONDS:,.0f} seconds.",
+                    hint="Ask another model, or one that runs faster here.",
+                    slug="too_slow_reply",
+                )
+            first, *more = _LINE_END.split(piece)
+            begun.append(first)
+            size += len(first)
+            for line in more:
+                yield "".join(begun)
+                begun, size = [line], len(line)
+            if size > MAX_LINE_CHARS:
+                raise _endless()
+        if size:
+            yield "".join(begun)
 
     def _pause(self, seconds: float) -> None:
         self._check()
@@ -167,6 +189,7 @@ class Poster:
         self._waiting.close(self._client.aclose)
 
 
+_LINE_END = re.compile(r"\r\n|\n|\r")
 _URL_HINT = "For example --url http://127.0.0.1:11434/v1"
 
 
@@ -174,16 +197,9 @@ def _events(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
     """The JSON objects of a server-sent stream; `[DONE]` becomes {"done": True}. A server that does not stream sends
     one object."""
     plain: list[str] = []
-    ending = time.monotonic() + REPLY_SECONDS
     for number, line in enumerate(lines):
-        if time.monotonic() > ending:
-            raise BackendError(
-                f"The server was still replying after {REPLY_SECONDS:,.0f} seconds.",
-                hint="Ask another model, or one that runs faster here.",
-                slug="too_slow_reply",
-            )
         if len(line) > MAX_LINE_CHARS or number > MAX_REPLY_LINES:
-            raise BackendError("The server's reply has no end.", hint="Ask another model.", slug="endless")
+            raise _endless()
         if line.startswith("data:"):
             text = line[5:].strip()
             if text == "[DONE]":
@@ -194,6 +210,10 @@ def _events(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
             plain.append(line)
     if plain:
         yield {**_object("\n".join(plain)), "whole": True}
+
+
+def _endless() -> BackendError:
+    return BackendError("The server's reply has no end.", hint="Ask another model.", slug="endless")
 
 
 def _object(text: str) -> dict[str, Any]:
