@@ -349,10 +349,10 @@ class Keeper:
 
         In a `pensieve run` the gateway decides which it is and tells the server.
         """
-        if key[1] and key in self._episodes:
+        found = self._episodes.get(key) if key[1] else None
+        if found is not None and workspace.ledger.has_episode(found):
             self._episodes.move_to_end(key)
-            found: int | None = self._episodes[key]
-        else:
+        else:  # new here, or purged meanwhile
             named = thread.name if thread.is_shared else ""
             found = new.get(key) if self._is_own(thread) else _episode_of_messages(workspace, report)
             if found is None and thread.parent:

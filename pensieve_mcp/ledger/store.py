@@ -203,6 +203,13 @@ class Ledger:
             row = db.conn.execute("SELECT extra FROM episodes WHERE id = ?", (episode_id,)).fetchone()
         return dict(json.loads(row[0])) if row is not None else {}
 
+    def has_episode(self, episode_id: int) -> bool:
+        """Whether it is there: it may have been purged."""
+        with self._connections.reading() as db:
+            return (
+                db.conn.execute("SELECT 1 FROM episodes WHERE id = ?", (episode_id,)).fetchone() is not None
+            )
+
     def set_extra(self, episode_id: int, **values: object) -> None:
         """Change these entries of `extra`, leaving the rest. Raises Miscast (`no_such_episode`)."""
         with self._connections.writing() as db:

@@ -626,6 +626,18 @@ def test_what_is_purged_is_purged_from_what_the_gateway_saw_too(workspace: Works
     assert "conversation" in told.text and "zanzibarquux" not in told.text
 
 
+def test_a_conversation_that_is_purged_while_it_goes_on_is_seen_again(
+    workspace: Workspace, keeper: Keeper
+) -> None:
+    """The server begins a new episode for it, and so must the gateway."""
+    talk = Talk()
+    goes_on(keeper, talk, "a1", CLAUDE, "session-1#a-1", 100)
+    answered(episode_of(workspace), talk, "a1")
+    workspace.ledger.purge(episode_id=episode_of(workspace).episode_id)
+    goes_on(keeper, talk, "a2", CLAUDE, "session-1#a-2", 200)
+    assert used(answered(episode_of(workspace), talk, "a2")) == 200
+
+
 def test_of_calls_that_are_made_no_figures_are_kept(workspace: Workspace, keeper: Keeper) -> None:
     episode = episode_of(workspace)
     talk = Talk()
