@@ -119,7 +119,7 @@ class Recorded:
 def load(path: Path) -> Recorded:
     """A trajectory saved by `save`, or exported by `pensieve episodes export`. Raises Miscast."""
     try:
-        return parse(path.read_text(encoding="utf-8").splitlines(), str(path))
+        return parse(path.read_text(encoding="utf-8").removesuffix("\n").split("\n"), str(path))
     except (OSError, UnicodeDecodeError) as error:
         raise Miscast(
             f"{path} cannot be read: {error}.", hint="Name another file.", slug="bad_import"

@@ -165,6 +165,14 @@ def test_a_run_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     assert len(answers(again)) == 4
 
 
+def test_an_answer_with_odd_line_ends_is_a_record_like_any_other(tmp_path: Path) -> None:
+    """U+2028, U+0085 and their like stand in real documents, and JSON leaves them as they are."""
+    records = running.Records(tmp_path / running.RECORDS)
+    records.add({"kind": "answer", "answer": "the left\u2028and\u0085the right\x0cbank"})
+
+    assert running.load(tmp_path / running.RECORDS) == records.all
+
+
 def test_other_systems_and_lengths_go_into_the_same_file(tmp_path: Path) -> None:
     model = answering({})
     run(Plan(("needle",), (2_000,), 2, 1), tmp_path)

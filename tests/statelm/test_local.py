@@ -187,6 +187,12 @@ def test_a_model_larger_than_the_memory_is_refused_before_it_is_loaded(played: O
     assert played(REPLY, memory=lambda: None)[0].reply(PROMPT).text == "read 2"
 
 
+def test_states_of_earlier_prompts_are_not_kept_in_memory(played: Opened) -> None:
+    """The runtime would keep up to 8 GB of them: a server that is asked all day would grow for ever."""
+    _, engine = played(REPLY)
+    assert engine.params.cache_ram_mib == 0
+
+
 def test_the_window_is_as_large_as_asked_for_and_no_larger_than_trained_for(
     played: Opened, tmp_path: Path, workspace: Workspace
 ) -> None:

@@ -40,7 +40,7 @@ class Scripted:
                 slug="no_script",
             ) from error
         lines: list[Line] = []
-        for line in text.splitlines():
+        for line in text.split("\n"):
             if not line.strip():
                 continue
             call = call_from(line)

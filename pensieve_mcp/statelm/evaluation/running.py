@@ -56,7 +56,7 @@ def load(path: Path) -> list[Record]:
     """The records of a file; a last line that was cut by a crash is left out. Raises Miscast for another file."""
     if not path.exists():
         return []
-    lines = path.read_text(encoding="utf-8").splitlines()
+    lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")  # an answer may hold U+2028
     found: list[Record] = []
     for number, line in enumerate(lines):
         try:
