@@ -72,7 +72,8 @@ class Local:
         params.api_keys = [secrets.token_hex(32)]
         params.endpoint_slots = params.ui = False
         params.warmup = False
-        params.cache_ram_mib = 0  # else every prompt's state is kept, up to 8 GB; the last one's is in the slot anyway
+        # else it keeps the states of all prompts, up to 8 GB; that of the last stands in the slot anyway
+        params.cache_ram_mib = 0
         params.verbosity = -1
         threads = int(options.get("threads", "1"))
         params.cpuparams.n_threads = threads
