@@ -170,10 +170,10 @@ def grpo(
 @click.command(short_help="All that made the shipped adapter.")
 @click.option("--tasks", type=click.IntRange(1), default=4_400, show_default=True)
 @click.option(
-    "--steps", type=click.IntRange(1), default=1_600, show_default=True, help="Over which the rate falls."
+    "--steps", type=click.IntRange(1), default=1_500, show_default=True, help="Over which the rate falls."
 )
 @click.option(
-    "--until", type=click.IntRange(1), default=1_400, show_default=True, help="Step of them to stop at."
+    "--until", type=click.IntRange(1), default=1_300, show_default=True, help="Step of them to stop at."
 )
 @click.option(
     "--self-tasks", type=click.IntRange(0), default=180, show_default=True, help="Played by the model itself."
@@ -181,13 +181,13 @@ def grpo(
 @click.option(
     "--last-steps",
     type=click.IntRange(0),
-    default=0,
+    default=56,
     show_default=True,
     help="Of a last stage with more questions about what is not there; the mean of before and after is taken.",
 )
 @click.option("--start-from", type=EXISTING, help="An adapter to begin with instead of none.")
 @click.option("--rate", type=float, default=1e-3, show_default=True, help="Highest, of the first stage.")
-@click.option("--checkpoint", type=click.IntRange(1), default=200, show_default=True, help="Steps between.")
+@click.option("--checkpoint", type=click.IntRange(1), default=100, show_default=True, help="Steps between.")
 @click.option("--seed", type=int, default=7, show_default=True)
 @click.option(
     "--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes that make data."

@@ -50,8 +50,8 @@ shown of a search. Scan: without search. Chain: over two to four statements, bac
 undated values. Training alone has the last two."""
 
 MIX = {
-    "single": 0.16, "hop": 0.17, "list": 0.14, "chat": 0.05, "latest": 0.08, "none": 0.12, "misleading": 0.03,
-    "rephrased": 0.02, "module": 0.04, "scan": 0.02, "budget": 0.01, "chain": 0.12, "log": 0.04,
+    "single": 0.15, "hop": 0.17, "list": 0.13, "chat": 0.05, "latest": 0.08, "none": 0.13, "misleading": 0.03,
+    "rephrased": 0.02, "module": 0.05, "scan": 0.02, "budget": 0.01, "chain": 0.13, "log": 0.03,
 }  # fmt: skip
 SCAN_PARAGRAPHS = 8
 PARAGRAPH_WORDS = 45
@@ -79,6 +79,12 @@ TOLD_AS_WELL = 0.12  # of the other relations
 BROKEN_CHAINS = 0.1  # end in nothing
 DENSE_LOGS = 0.7  # have nothing but their lines
 LOG_FILLER = 0.3  # of the lines of the others have a paragraph of text before them
+LURED = 0.5  # of the questions about a module hold a word of another's description
+LURES = (
+    "In the part on {w}, what is the module {n}?", "Among {w} and others, what does the module {n} offer?",
+    "What is told under {w} about the module {n}?", "By the page on {w}, what is the module {n} for?",
+    "How do the notes on {w} sum up the module {n}?", "What has the {w} chapter about the module {n}?",
+)  # fmt: skip
 DRESSED = 0.3  # of the statements are put into a longer sentence, at each end
 
 
@@ -270,13 +276,26 @@ def _none(dice: Dice, relations: Sequence[Relation], split: str) -> Task:
     relation = dice.choice(relations)
     subject = relation.make_subject()(dice)
     question = dice.choice(questions(relation, split)).format(s=subject)
-    told = _others(relation, subject, dice)
+    told = [*_others(relation, subject, dice), *_alike(relation, subject, dice)]
     if dice.random() < 0.5:
         told = [fact for fact in told if bare(subject) not in fact] + [
             _state(relation, relation.make_subject()(dice), relation.make_value()(dice), dice)
         ]
     hop = Hop((query_of(question), bare(subject)), ())
     return Task("none", question, (NOT_FOUND,), (hop,), tuple(told))
+
+
+def _alike(relation: Relation, subject: str, dice: Dice) -> list[str]:
+    """Another side of the subject whose value could be taken for the answer; training's alone. A kind of value that
+    only this relation has gives none."""
+    if dice.split != "train":
+        return []
+    same = [
+        r
+        for r in RELATIONS_TRAINED
+        if r is not relation and r.subject == relation.subject and r.value == relation.value
+    ]
+    return [_state(r, subject, r.make_value()(dice), dice) for r in dice.sample(same, min(1, len(same)))]
 
 
 def _hop(dice: Dice, split: str) -> Task:
@@ -396,9 +415,8 @@ def _module(dice: Dice, split: str) -> Task:
     known = modules(split)
     name, said = dice.choice(known)
     gold = f"Module {name}: {said}."
-    facts = [
-        f"Module {other}: {what}." for other, what in dice.sample(known, min(6, len(known))) if other != name
-    ]
+    others = [one for one in dice.sample(known, min(6, len(known))) if one[0] != name]
+    facts = [f"Module {other}: {what}." for other, what in others]
     asked = {
         "train": (
             "What is the module {n} for?", "How is the module {n} described?", "What does the module {n} do?",
@@ -409,7 +427,16 @@ def _module(dice: Dice, split: str) -> Task:
         "test": ("What does the documentation say of the module {n}?",),
     }[split]  # fmt: skip
     question = dice.choice(asked).format(n=name)
+    if split == "train" and dice.random() < LURED:
+        question = dice.choice(LURES).format(n=name, w=_word_of(dice.choice(others)[1], dice))
     return Task("module", question, (said,), (Hop((query_of(question), name), (gold,)),), (gold, *facts))
+
+
+def _word_of(description: str, dice: Dice) -> str:
+    """One of its longer words, as a question may hold it by chance."""
+    return dice.choice(
+        [w for w in re.findall(r"[a-z]{5,}", description.lower()) if w != "module"] or ["library"]
+    )
 
 
 def draw(count: int, seed: int, *, split: str = "train", mix: dict[str, float] | None = None) -> list[Task]:
