@@ -222,6 +222,21 @@ def test_an_answer_may_share_its_first_word_with_a_name_of_the_question(
     assert not written.accepts(f"finish {asked_about}")
 
 
+@pytest.mark.parametrize(
+    ("note", "answer"),
+    [
+        ("Module ssl: This module adds security.", "This module adds security"),
+        ("Module ssl: Module ssl, a wrapper.", "Module ssl, a wrapper"),
+    ],
+)
+def test_a_description_is_said_whole_though_it_begins_with_the_thing(note: str, answer: str) -> None:
+    view = View(question="What is the module ssl for?", notes=(note,), searches=1)
+    written = Grammar(grammar_of(view, moves_of(view)))
+
+    assert written.accepts(f"finish {answer}")
+    assert not written.accepts(f"finish {note[:-1]}")
+
+
 def test_answers_of_several_notes_keep_their_order(loop: Loop) -> None:
     view = View("Where did she speak?", notes=("She spoke in Pelham.", "Then she spoke in Arvale."))
     rules = Grammar(grammar_of(view, moves_of(replace(view, searches=1))))

@@ -11,6 +11,7 @@ from pensieve_mcp.statelm.sentences import STOP, names, query_of
 
 MAX_QUERY_WORDS = 8
 MAX_ANSWER_WORDS = 12
+POINTING = frozenset(("this", "these"))  # begin a description: "Module ssl: This module provides …"
 MAX_SEARCHES = 8
 VAIN_SEARCHES = 2  # without any note: who gives up has looked twice
 ARTICLES = frozenset(("a", "an", "the"))
@@ -93,8 +94,8 @@ def grammar_of(view: View, moves: Moves) -> str:
 
 def _answers(view: View, not_found: bool) -> dict[str, str]:
     """A run of words of a note, or runs of several notes in their order, parted by commas. One rule a word: from
-    there the run goes on or ends. None begins with a name of the question (another one with the same first word may) or
-    a small word but an article, or ends with a small word."""
+    there the run goes on or ends. None begins with a name of the question (another one with the same first word may; so may
+    what follows a colon) or a small word but an article or a "this" after a colon, or ends with a small word."""
     rules: dict[str, str] = {}
     asked = names(view.question)
     spans: list[str] = []
@@ -112,7 +113,8 @@ def _answers(view: View, not_found: bool) -> dict[str, str]:
                 rules[f"w{which}x{place}r{left}"] = " | ".join(body or [literal(bare)])
             named = bare.lower() in asked and not _goes_on(shown, place, asked)
             begins = not (small or named or word.startswith("[") or word.endswith(":"))
-            if bare.lower() in ARTICLES or begins:
+            described = place > 0 and shown[place - 1].endswith(":") and (named or bare.lower() in POINTING)
+            if bare.lower() in ARTICLES or begins or described:
                 starts.append(f"w{which}x{place}r{MAX_ANSWER_WORDS}")
         if starts:
             rules[f"span{which}"] = " | ".join(starts)
