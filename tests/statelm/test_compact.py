@@ -230,11 +230,13 @@ def test_an_answer_may_share_its_first_word_with_a_name_of_the_question(
     ],
 )
 def test_a_description_is_said_whole_though_it_begins_with_the_thing(note: str, answer: str) -> None:
-    view = View(question="What is the module ssl for?", notes=(note,), searches=1)
+    view = View(question="What is the Module ssl for?", notes=(note,), searches=1)
     written = Grammar(grammar_of(view, moves_of(view)))
 
     assert written.accepts(f"finish {answer}")
     assert not written.accepts(f"finish {note[:-1]}")
+    elsewhere = View(question="What is the port?", notes=("Read this page: the port is 80.",), searches=1)
+    assert not Grammar(grammar_of(elsewhere, moves_of(elsewhere))).accepts("finish this page")
 
 
 def test_answers_of_several_notes_keep_their_order(loop: Loop) -> None:

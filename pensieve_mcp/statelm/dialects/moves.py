@@ -94,8 +94,8 @@ def grammar_of(view: View, moves: Moves) -> str:
 
 def _answers(view: View, not_found: bool) -> dict[str, str]:
     """A run of words of a note, or runs of several notes in their order, parted by commas. One rule a word: from
-    there the run goes on or ends. None begins with a name of the question (another one with the same first word may; so may
-    what follows a colon) or a small word but an article or a "this" after a colon, or ends with a small word."""
+    there the run goes on or ends. None begins with a name of the question (another one with the same first word may) or
+    a small word but an article, or ends with a small word; after a colon that name or "this" may begin one."""
     rules: dict[str, str] = {}
     asked = names(view.question)
     spans: list[str] = []
