@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pensieve_mcp.statelm.backends import Backend
 
 LIBRARY_PARAGRAPHS = 1_200
-SELF_SEED, SELF_TEMPERATURE, SELF_RATE = 11, 0.7, 3e-4
+SELF_SEED, SELF_TEMPERATURE, SELF_RATE = 11, 0.7, 4e-4
 SELF_SHARE = 0.25  # of the samples of the second stage are of the model's own play
 SMALL_LIBRARIES, SMALL_SEED = 40, 12
 LAST_SEED, LAST_RATE = 13, 2e-4  # of the stage with more that is not there
@@ -173,10 +173,10 @@ def grpo(
     "--steps", type=click.IntRange(1), default=1_500, show_default=True, help="Over which the rate falls."
 )
 @click.option(
-    "--until", type=click.IntRange(1), default=1_300, show_default=True, help="Step of them to stop at."
+    "--until", type=click.IntRange(1), default=1_200, show_default=True, help="Step of them to stop at."
 )
 @click.option(
-    "--self-tasks", type=click.IntRange(0), default=180, show_default=True, help="Played by the model itself."
+    "--self-tasks", type=click.IntRange(0), default=200, show_default=True, help="Played by the model itself."
 )
 @click.option(
     "--last-steps",
@@ -251,7 +251,8 @@ def full(
             told=lambda part, share, made: say(f"part {part}: {share:.2f} right, {count(made, 'sample')}"),
         )
         backend.close()
-        whole = playing.mixed(own, taught, SELF_SEED, share=SELF_SHARE)
+        others = playing.with_refusals(taught, round(len(own) * (1 - SELF_SHARE) / SELF_SHARE), SELF_SEED)
+        whole = playing.mixed(own, others, SELF_SEED, share=SELF_SHARE)
         again = learning.Recipe(
             seed=SELF_SEED,
             steps=max(1, len(whole) // recipe.batch),

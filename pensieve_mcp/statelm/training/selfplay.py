@@ -19,8 +19,8 @@ REFUSALS = 0.35  # of the samples of a last stage
 OWN_SHARE = 0.34  # of the choices that were right anyway are kept: it knows them
 TASKS_A_LIBRARY = 30
 MIX = {
-    "single": 0.12, "hop": 0.20, "list": 0.13, "chat": 0.05, "latest": 0.08, "none": 0.15, "misleading": 0.03,
-    "module": 0.03, "chain": 0.16, "log": 0.05,
+    "single": 0.10, "hop": 0.18, "list": 0.11, "chat": 0.05, "latest": 0.07, "none": 0.28, "misleading": 0.05,
+    "module": 0.03, "chain": 0.10, "log": 0.03,
 }  # fmt: skip
 """More of what a trained model still does wrong: giving up, going on."""
 
