@@ -20,7 +20,7 @@ LIBRARY_PARAGRAPHS = 1_200
 SELF_SEED, SELF_TEMPERATURE, SELF_RATE = 11, 0.7, 4e-4
 SELF_SHARE = 0.25  # of the samples of the second stage are of the model's own play
 SMALL_LIBRARIES, SMALL_SEED = 40, 12
-LAST_SEED, LAST_RATE = 13, 2e-4  # of the stage with more that is not there
+LAST_SEED, LAST_RATE = 13, 5e-4  # of the stage in which all kinds are in balance
 EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
 FOLDER = click.Path(file_okay=False, path_type=Path)
 TEXT = click.option(
@@ -181,9 +181,9 @@ def grpo(
 @click.option(
     "--last-steps",
     type=click.IntRange(0),
-    default=56,
+    default=400,
     show_default=True,
-    help="Of a last stage with more questions about what is not there; the mean of before and after is taken.",
+    help="Of a last stage with all kinds in balance, own play among them.",
 )
 @click.option("--start-from", type=EXISTING, help="An adapter to begin with instead of none.")
 @click.option("--rate", type=float, default=1e-3, show_default=True, help="Highest, of the first stage.")
@@ -208,7 +208,6 @@ def full(
     from pensieve_mcp.statelm.gguf import merge
     from pensieve_mcp.statelm.training import pipeline, samples
     from pensieve_mcp.statelm.training import selfplay as playing
-    from pensieve_mcp.statelm.training.averaging import mean_of
 
     learning = needing_torch("sft")
     source, text = base_of(shell, base), text_of(text_folder, "train")
@@ -238,6 +237,7 @@ def full(
     last = learning.train(
         source, taught, first, recipe, start_from=start_from, until=until, progress=progress
     )
+    own: list[samples.Sample] = []
     if self_tasks:
         merge(source, out / "player.gguf", last)
         backend = opened(out / "player.gguf", SELF_TEMPERATURE, SELF_SEED)
@@ -262,8 +262,7 @@ def full(
         last = learning.train(source, whole, out / "second", again, start_from=last, progress=progress)
     if last_steps:
         again = learning.Recipe(seed=LAST_SEED, steps=last_steps, learning_rate=LAST_RATE, warm_up_steps=5)
-        whole = playing.with_refusals(taught, last_steps * again.batch, LAST_SEED)
-        third = learning.train(source, whole, out / "third", again, start_from=last, progress=progress)
-        last = mean_of(last, third, out / "adapter.gguf")
+        whole = [*own, *playing.drawn(taught, max(0, last_steps * again.batch - len(own)), LAST_SEED)]
+        last = learning.train(source, whole, out / "third", again, start_from=last, progress=progress)
     merge(source, out / "merged.gguf", last)
     put(f"{out / 'merged.gguf'}")

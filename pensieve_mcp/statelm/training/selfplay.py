@@ -8,14 +8,19 @@ the teacher's choice (DAgger). Written part by part, so that a stopped run goes 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from pensieve_mcp.statelm.backends import Backend
 from pensieve_mcp.statelm.training.rollouts import RIGHT, Rollout, libraries, rollout
 from pensieve_mcp.statelm.training.samples import Sample, Step, cut, load, save
 
-REFUSALS = 0.35  # of the samples of a last stage
+REFUSALS = 0.35  # of the teacher's samples of the second stage
+LAST_MIX = {
+    "single": 0.15, "hop": 0.13, "list": 0.10, "chat": 0.10, "latest": 0.13, "none": 0.14, "misleading": 0.02,
+    "rephrased": 0.01, "module": 0.04, "chain": 0.15, "log": 0.03,
+}  # fmt: skip
+"""Of the samples of the last stage: what was learned, in balance again."""
 OWN_SHARE = 0.34  # of the choices that were right anyway are kept: it knows them
 TASKS_A_LIBRARY = 30
 MIX = {
@@ -88,3 +93,16 @@ def with_refusals(teachers: Sequence[Sample], count: int, seed: int) -> list[Sam
     others = [one for one in teachers if one.kind != "none"]
     mine = random.Random(seed).sample(none, min(len(none), round(count * REFUSALS)))
     return mixed(mine, others, seed, share=REFUSALS)
+
+
+def drawn(
+    teachers: Sequence[Sample], count: int, seed: int, shares: Mapping[str, float] = LAST_MIX
+) -> list[Sample]:
+    """About `count` of the teacher's samples, so many of each kind; fewer where there are not as many."""
+    dice = random.Random(seed)
+    found: list[Sample] = []
+    for kind, share in shares.items():
+        known = [one for one in teachers if one.kind == kind]
+        found += dice.sample(known, min(len(known), round(count * share)))
+    dice.shuffle(found)
+    return found
