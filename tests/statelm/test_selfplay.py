@@ -10,16 +10,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 import tiny
 
-from pensieve_mcp.errors import Miscast
-from pensieve_mcp.statelm.gguf import F16, Field, Gguf, write
+from pensieve_mcp.statelm.gguf import Gguf
 from pensieve_mcp.statelm.training import pipeline, selfplay
-from pensieve_mcp.statelm.training.averaging import mean_of
 from pensieve_mcp.statelm.training.evaluate import prepare
 from pensieve_mcp.statelm.training.rollouts import RIGHT, UNFINISHED, WRONG, Choice, Rollout, rollout
 from pensieve_mcp.statelm.training.samples import Sample, Step, load
@@ -157,21 +154,7 @@ def test_own_and_the_teachers_samples_are_mixed_by_seed() -> None:
     assert sorted(s.kind for s in whole) == ["own"] * 4 + ["teacher"] * 4
 
 
-def test_the_mean_of_two_adapters_lies_between_them(tmp_path: Path) -> None:
-    def adapter(name: str, value: float, rows: int = 2) -> Path:
-        values = np.full((rows, 3), value, "float16")
-        fields = {"adapter.lora.alpha": Field(6, 32.0)}
-        write(tmp_path / name, fields, [("blk.0.x.weight.lora_a", values.shape, F16, values.tobytes)])
-        return tmp_path / name
-
-    made = Gguf.open(mean_of(adapter("a", 1.0), adapter("b", 2.0), tmp_path / "mean"))
-
-    assert (made.floats(made.tensors[0]) == 1.5).all() and made.fields["adapter.lora.alpha"].value == 32.0
-    with pytest.raises(Miscast, match="have other matrices"):
-        mean_of(adapter("a", 1.0), adapter("c", 2.0, rows=4), tmp_path / "mean")
-
-
-def test_a_last_stage_has_a_third_of_what_is_not_there() -> None:
+def test_a_second_stage_has_a_third_of_what_is_not_there() -> None:
     taught = [
         Sample(kind, ((f"{kind} {n}", True),), "drop") for n in range(200) for kind in ("none", "hop", "list")
     ]
@@ -230,7 +213,6 @@ def test_a_group_is_its_own_baseline_and_alike_ones_teach_nothing() -> None:
 
 def test_policy_gradients_run_and_go_on_where_they_stopped(tmp_path: Path, text: list[str]) -> None:
     pytest.importorskip("torch", reason="the extra [train] is not installed")
-    from pensieve_mcp.statelm.gguf import Gguf
     from pensieve_mcp.statelm.training import grpo
     from pensieve_mcp.statelm.training.network import Network
 
@@ -256,3 +238,18 @@ def test_policy_gradients_run_and_go_on_where_they_stopped(tmp_path: Path, text:
         assert abs(one.floats(tensor) - two.floats(two.by_name(tensor.name))).max() < 1e-3
     assert any(abs(one.floats(t) - begun.floats(begun.by_name(t.name))).max() > 1e-4 for t in one.tensors)
     assert not (tmp_path / "whole" / grpo.POLICY_FILE).exists()
+
+
+def test_a_last_stage_has_all_kinds_in_balance_and_takes_what_there_is() -> None:
+    taught = [
+        Sample(kind, ((f"{kind} {n}", True),), "drop")
+        for kind, count in (("none", 100), ("single", 100), ("chat", 3))
+        for n in range(count)
+    ]
+    chosen = selfplay.drawn(taught, 100, 13, {"none": 0.2, "single": 0.4, "chat": 0.4})
+
+    kinds = [one.kind for one in chosen]
+    assert [kinds.count(kind) for kind in ("none", "single", "chat")] == [20, 40, 3]
+    assert len(set(chosen)) == 63 and kinds != sorted(kinds, key=("none", "single", "chat").index)
+    assert chosen == selfplay.drawn(taught, 100, 13, {"none": 0.2, "single": 0.4, "chat": 0.4})
+    assert abs(sum(selfplay.LAST_MIX.values()) - 1) < 1e-9
