@@ -21,6 +21,7 @@ SELF_SEED, SELF_TEMPERATURE, SELF_RATE = 11, 0.7, 4e-4
 SELF_SHARE = 0.25  # of the samples of the second stage are of the model's own play
 SMALL_LIBRARIES, SMALL_SEED = 40, 12
 LAST_SEED, LAST_RATE = 13, 5e-4  # of the stage in which all kinds are in balance
+READING_SEED, READING_RATE = 14, 2e-4  # of the one with more that is read in order
 EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
 FOLDER = click.Path(file_okay=False, path_type=Path)
 TEXT = click.option(
@@ -183,7 +184,14 @@ def grpo(
     type=click.IntRange(0),
     default=400,
     show_default=True,
-    help="Of a last stage with all kinds in balance, own play among them.",
+    help="Of a third stage with all kinds in balance, own play among them.",
+)
+@click.option(
+    "--reading-steps",
+    type=click.IntRange(0),
+    default=60,
+    show_default=True,
+    help="Of a last, short stage with more that is read in order, without search.",
 )
 @click.option("--start-from", type=EXISTING, help="An adapter to begin with instead of none.")
 @click.option("--rate", type=float, default=1e-3, show_default=True, help="Highest, of the first stage.")
@@ -197,8 +205,9 @@ def grpo(
 @TEXT
 @command_options
 def full(
-    shell: Shell, tasks: int, steps: int, until: int, self_tasks: int, last_steps: int, start_from: Path | None,
-    rate: float, checkpoint: int, seed: int, workers: int, out: Path, base: Path | None, text_folder: Path | None,
+    shell: Shell, tasks: int, steps: int, until: int, self_tasks: int, last_steps: int, reading_steps: int,
+    start_from: Path | None, rate: float, checkpoint: int, seed: int, workers: int, out: Path, base: Path | None,
+    text_folder: Path | None,
 ) -> None:  # fmt: skip
     """All that made the shipped adapter, from data to the merged file. Run again to go on where it stopped.
 
@@ -264,5 +273,11 @@ def full(
         again = learning.Recipe(seed=LAST_SEED, steps=last_steps, learning_rate=LAST_RATE, warm_up_steps=5)
         whole = [*own, *playing.drawn(taught, max(0, last_steps * again.batch - len(own)), LAST_SEED)]
         last = learning.train(source, whole, out / "third", again, start_from=last, progress=progress)
+    if reading_steps:
+        again = learning.Recipe(
+            seed=READING_SEED, steps=reading_steps, learning_rate=READING_RATE, warm_up_steps=5
+        )
+        whole = playing.drawn(taught, reading_steps * again.batch, READING_SEED, playing.READING_MIX)
+        last = learning.train(source, whole, out / "fourth", again, start_from=last, progress=progress)
     merge(source, out / "merged.gguf", last)
     put(f"{out / 'merged.gguf'}")

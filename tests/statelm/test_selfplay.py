@@ -252,4 +252,4 @@ def test_a_last_stage_has_all_kinds_in_balance_and_takes_what_there_is() -> None
     assert [kinds.count(kind) for kind in ("none", "single", "chat")] == [20, 40, 3]
     assert len(set(chosen)) == 63 and kinds != sorted(kinds, key=("none", "single", "chat").index)
     assert chosen == selfplay.drawn(taught, 100, 13, {"none": 0.2, "single": 0.4, "chat": 0.4})
-    assert abs(sum(selfplay.LAST_MIX.values()) - 1) < 1e-9
+    assert all(abs(sum(mix.values()) - 1) < 1e-9 for mix in (selfplay.LAST_MIX, selfplay.READING_MIX))

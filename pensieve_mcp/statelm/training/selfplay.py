@@ -20,7 +20,12 @@ LAST_MIX = {
     "single": 0.15, "hop": 0.13, "list": 0.10, "chat": 0.10, "latest": 0.13, "none": 0.14, "misleading": 0.02,
     "rephrased": 0.01, "module": 0.04, "chain": 0.15, "log": 0.03,
 }  # fmt: skip
-"""Of the samples of the last stage: what was learned, in balance again."""
+"""Of the samples of the third stage: what was learned, in balance again."""
+READING_MIX = {
+    "scan": 0.30, "budget": 0.08, "single": 0.10, "hop": 0.10, "list": 0.08, "chat": 0.07, "latest": 0.08,
+    "none": 0.08, "module": 0.02, "chain": 0.07, "log": 0.02,
+}  # fmt: skip
+"""Of the last: whoever learned to let hits go lets go what is read in order, too."""
 OWN_SHARE = 0.34  # of the choices that were right anyway are kept: it knows them
 TASKS_A_LIBRARY = 30
 MIX = {
