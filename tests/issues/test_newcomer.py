@@ -394,7 +394,8 @@ def test_one_is_not_many(pensieve, documents):
 def test_words_that_no_passage_holds_are_said_first(pensieve, documents):
     assert pensieve("index", documents).code == 0
     said = pensieve("search", "xqzvbn wwkkqq")
-    assert said.err.startswith("No passage holds"), said.err
+    workspace, first = said.err.splitlines()[:2]
+    assert workspace.startswith("Workspace ") and first.startswith("No passage holds"), said.err
     with opened(documents) as workspace:
         told = cast(workspace.episode("test"), "searchEngine", {"keyword": "xqzvbn wwkkqq"}).text
     assert "No passage holds" in told.split("\n")[1]
