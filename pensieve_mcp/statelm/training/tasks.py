@@ -434,9 +434,8 @@ def _module(dice: Dice, split: str) -> Task:
 
 def _word_of(description: str, dice: Dice) -> str:
     """One of its longer words, as a question may hold it by chance."""
-    return dice.choice(
-        [w for w in re.findall(r"[a-z]{5,}", description.lower()) if w != "module"] or ["library"]
-    )
+    words: list[str] = [w for w in re.findall(r"[a-z]{5,}", description.lower()) if w != "module"]
+    return dice.choice(words or ["library"])
 
 
 def draw(count: int, seed: int, *, split: str = "train", mix: dict[str, float] | None = None) -> list[Task]:
