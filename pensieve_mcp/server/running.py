@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pensieve_mcp.errors import PensieveError
 from pensieve_mcp.server.options import Options, read
@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SETTLE_SECONDS = (
-    3.0  # for calls that were being answered when the end came, so that their messages are recorded
-)
+SETTLE_SECONDS = 3.0  # for work whose caller has gone, so that its messages are recorded
 
 
 def run(argv: Sequence[str] | None) -> int:
@@ -80,31 +78,16 @@ def _working_directory() -> Path:
 def _serve_stdio(surface: Surface) -> int:
     import anyio
     from mcp.server.stdio import stdio_server
-    from mcp.shared.message import SessionMessage
 
-    from pensieve_mcp.server.malformed import answer_to
+    from pensieve_mcp.server.relaying import Relay
 
     async def serve() -> None:
-        send, relayed = anyio.create_memory_object_stream[Any](0)
-
-        async def relay(incoming: Any, outgoing: Any) -> None:
-            """Pass messages on and answer what is none; the end of the input only when what was asked before it is
-            answered.
-            """
-            async with send:
-                async for message in incoming:
-                    if not isinstance(message, Exception):
-                        await send.send(message)
-                    elif (told := answer_to(message)) is not None:
-                        log.warning("a line on stdin was no message: %s", told.error.message)
-                        await outgoing.send(SessionMessage(told))
-                with anyio.move_on_after(SETTLE_SECONDS):
-                    await surface.quiet()
-
-        async with stdio_server() as (incoming, outgoing), anyio.create_task_group() as group:
-            group.start_soon(relay, incoming, outgoing)
-            await surface.server.run(relayed, outgoing, surface.server.create_initialization_options())
-            group.cancel_scope.cancel()
+        async with stdio_server() as (stdin, stdout), anyio.create_task_group() as group:
+            relay = Relay()
+            group.start_soon(relay.carry, stdin, stdout)
+            await surface.server.run(
+                relay.incoming, relay.outgoing, surface.server.create_initialization_options()
+            )
 
     try:
         anyio.run(serve)

@@ -44,7 +44,6 @@ log = logging.getLogger(__name__)
 SERVER_NAME = "pensieve"
 PROGRESS_SECONDS = 0.5
 QUIET_SECONDS = 5.0  # a client that lists no tools: begin without it
-QUIET_CHECK_SECONDS = 0.05  # long enough for an answer to be written after its call is done
 SETTLE_SECONDS = 0.3  # after the tools were listed: the answer leaves first
 SESSION_HEADER = "mcp-session-id"
 STATELESS_VERSION = "2026-07-28"
@@ -167,12 +166,6 @@ class Surface:
             await self._listed.wait()
             await anyio.sleep(SETTLE_SECONDS)
         await anyio.to_thread.run_sync(self.opening.begin, abandon_on_cancel=True)
-
-    async def quiet(self) -> None:
-        """Wait until no call is being answered, those included that arrived just now."""
-        await anyio.sleep(QUIET_CHECK_SECONDS)
-        while self._answering:
-            await anyio.sleep(QUIET_CHECK_SECONDS)
 
     # -- tools ----------------------------------------------------------------------------------------------------
 

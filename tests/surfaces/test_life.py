@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from pensieve_mcp.server.relaying import ANSWERING_SECONDS
 from pensieve_mcp.workspace import Workspace
 
 INITIALIZE = {
@@ -159,6 +160,72 @@ def test_calls_that_were_piped_in_are_answered_before_the_end(start: Start) -> N
 
     assert server.returncode == 0
     assert "Noted" in text_of(answers[2])
+
+
+def test_answers_that_wait_for_a_slow_reader_are_written_before_the_end(start: Start) -> None:
+    """Fault: once its handler was done, an answer not yet written was dropped at the end of the input."""
+    server = start()
+    assert server.stdin is not None and server.stdout is not None
+    lists = [{"jsonrpc": "2.0", "id": number, "method": "tools/list"} for number in range(2, 32)]
+    say(server, INITIALIZE, INITIALIZED, *lists)
+    server.stdin.close()
+    hear(server)
+    time.sleep(2)  # the pipe is full: they are more than it holds
+    out = server.stdout.read()
+
+    assert len(out) > 2 * 65_536
+    assert sorted(json.loads(line)["id"] for line in out.splitlines()) == list(range(2, 32))
+    assert server.wait(timeout=30) == 0
+
+
+def test_a_call_that_takes_its_time_is_answered_after_the_end_of_the_input(parameters: Any) -> None:
+    """Fault: three seconds after the end of the input it got "Connection closed"."""
+    script = """
+import sys, anyio
+from pensieve_mcp.server.running import run
+from pensieve_mcp.server.surface import Surface
+at_once = Surface._call
+async def slowly(self, ctx, params):
+    await anyio.sleep(5)
+    return await at_once(self, ctx, params)
+Surface._call = slowly
+run(sys.argv[1:])
+"""
+    how = parameters()
+    lines = [INITIALIZE, INITIALIZED, call(2, "checkBudget", {})]
+    done = subprocess.run(
+        [sys.executable, "-c", script, *how.args[2:]],
+        env=how.env,
+        input="".join(json.dumps(line) + "\n" for line in lines),
+        capture_output=True,
+        text=True,
+        timeout=50,
+    )
+    answers = {message.get("id"): message for message in map(json.loads, done.stdout.splitlines())}
+
+    assert "result" in answers[2], done.stdout
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_question_to_a_person_is_not_waited_for_when_the_input_has_ended(start: Start) -> None:
+    server = start(PENSIEVE_NOTE_DELETES="ask")
+    can_ask = json.loads(json.dumps(INITIALIZE))
+    can_ask["params"]["capabilities"] = {"elicitation": {}}
+    noted = call(2, "note", {"key": "k", "summary": "s", "content": "c"})
+    delete = call(3, "updateNote", {"key": "k", "mode": "delete"})
+    say(server, can_ask, INITIALIZED, noted)
+    hear(server)
+    hear(server)
+    said_at = time.monotonic()
+    out, _ = server.communicate(json.dumps(delete).encode() + b"\n", timeout=60)
+    messages = list(map(json.loads, out.splitlines()))
+
+    assert [message["method"] for message in messages if "method" in message and "id" in message] == [
+        "elicitation/create"
+    ]
+    assert "person" in text_of(next(message for message in messages if message.get("id") == 3))
+    assert time.monotonic() - said_at < ANSWERING_SECONDS, "it was given up, not timed out"
+    assert server.returncode == 0
 
 
 @posix
