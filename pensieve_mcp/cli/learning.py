@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,12 @@ TEXT = click.option(
     help="Text to hide facts in; default: Python's own documentation.",
 )
 BASE = click.option("--base", type=EXISTING, help="GGUF of the base; default: the installed one.")
+DEVICE = click.option(
+    "--device",
+    default="auto",
+    show_default=True,
+    help="What torch computes on: cpu, cuda, cuda:1, mps; auto is cuda where there is one, else cpu.",
+)
 
 
 def text_of(folder: Path | None, split: str) -> list[str]:
@@ -53,6 +60,11 @@ def base_of(shell: Shell, given: Path | None) -> Path:
             "The base model is not here.", hint="pensieve model install, or --base FILE.gguf.", slug="no_base"
         )
     return found
+
+
+def time_of(line: Mapping[str, float]) -> str:
+    """What a line of a run's log says of its cost."""
+    return f"{line['seconds']:.0f} s, {line['cpu_seconds']:.0f} of them CPU"
 
 
 def needing_torch(name: str) -> Any:
@@ -134,11 +146,12 @@ def selfplay(
 @click.option("--out", type=FOLDER, default=Path("grpo"), show_default=True)
 @BASE
 @TEXT
+@DEVICE
 @command_options
 def grpo(
     shell: Shell, adapter: Path, iterations: int, questions: int, group: int, snapshots: int, rate: float,
     temperature: float, rank: int, first_layer: int, paragraphs: int, seed: int, out: Path, base: Path | None,
-    text_folder: Path | None,
+    text_folder: Path | None, device: str,
 ) -> None:  # fmt: skip
     """Policy gradients on the model's own play; run again to go on where it stopped. Needs [train] and [local]."""
     learning = needing_torch("grpo")
@@ -159,11 +172,18 @@ def grpo(
     def progress(line: dict[str, float]) -> None:
         say(
             f"iteration {line['iteration']:.0f}: reward {line['reward']:.3f}, right {line['right']:.2f}, "
-            f"{line['snapshots']:.0f} snapshots, {line['cpu_seconds']:.0f} CPU-s"
+            f"{line['snapshots']:.0f} snapshots, {time_of(line)}"
         )
 
     last = learning.train(
-        base_of(shell, base), adapter, out, recipe, text_of(text_folder, "train"), opened, progress=progress
+        base_of(shell, base),
+        adapter,
+        out,
+        recipe,
+        text_of(text_folder, "train"),
+        opened,
+        device=device,
+        progress=progress,
     )
     put(f"{last}")
 
@@ -203,11 +223,12 @@ def grpo(
 @click.option("--out", type=FOLDER, default=Path("run"), show_default=True)
 @BASE
 @TEXT
+@DEVICE
 @command_options
 def full(
     shell: Shell, tasks: int, steps: int, until: int, self_tasks: int, last_steps: int, reading_steps: int,
     start_from: Path | None, rate: float, checkpoint: int, seed: int, workers: int, out: Path, base: Path | None,
-    text_folder: Path | None,
+    text_folder: Path | None, device: str,
 ) -> None:  # fmt: skip
     """All that made the shipped adapter, from data to the merged file. Run again to go on where it stopped.
 
@@ -219,6 +240,7 @@ def full(
     from pensieve_mcp.statelm.training import selfplay as playing
 
     learning = needing_torch("sft")
+    where = str(needing_torch("devices").device_of(device))  # before the data: they take minutes
     source, text = base_of(shell, base), text_of(text_folder, "train")
     made = pipeline.teach(
         out / "data",
@@ -239,13 +261,18 @@ def full(
 
     def progress(line: dict[str, float]) -> None:
         if line["step"] % 10 == 0:
-            say(f"step {line['step']:.0f}: loss {line['loss']:.4f}, {line['cpu_seconds']:.0f} CPU-s")
+            say(f"step {line['step']:.0f}: loss {line['loss']:.4f}, {time_of(line)}")
 
-    first = out / "first"
     recipe = learning.Recipe(seed=seed, steps=steps, learning_rate=rate, checkpoint_steps=checkpoint)
-    last = learning.train(
-        source, taught, first, recipe, start_from=start_from, until=until, progress=progress
-    )
+
+    def trained(on: list[samples.Sample], stage: str, recipe: Any, start: Path | None, **more: Any) -> Path:
+        return Path(
+            learning.train(
+                source, on, out / stage, recipe, start_from=start, device=where, progress=progress, **more
+            )
+        )
+
+    last = trained(taught, "first", recipe, start_from, until=until)
     own: list[samples.Sample] = []
     if self_tasks:
         merge(source, out / "player.gguf", last)
@@ -268,16 +295,16 @@ def full(
             learning_rate=SELF_RATE,
             warm_up_steps=5,
         )
-        last = learning.train(source, whole, out / "second", again, start_from=last, progress=progress)
+        last = trained(whole, "second", again, last)
     if last_steps:
         again = learning.Recipe(seed=LAST_SEED, steps=last_steps, learning_rate=LAST_RATE, warm_up_steps=5)
         whole = [*own, *playing.drawn(taught, max(0, last_steps * again.batch - len(own)), LAST_SEED)]
-        last = learning.train(source, whole, out / "third", again, start_from=last, progress=progress)
+        last = trained(whole, "third", again, last)
     if reading_steps:
         again = learning.Recipe(
             seed=READING_SEED, steps=reading_steps, learning_rate=READING_RATE, warm_up_steps=5
         )
         whole = playing.drawn(taught, reading_steps * again.batch, READING_SEED, playing.READING_MIX)
-        last = learning.train(source, whole, out / "fourth", again, start_from=last, progress=progress)
+        last = trained(whole, "fourth", again, last)
     merge(source, out / "merged.gguf", last)
     put(f"{out / 'merged.gguf'}")

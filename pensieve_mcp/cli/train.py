@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pensieve_mcp.cli.learning import (
+    DEVICE,
     LIBRARY_PARAGRAPHS,
     base_of,
     full,
@@ -17,6 +18,7 @@ from pensieve_mcp.cli.learning import (
     needing_torch,
     selfplay,
     text_of,
+    time_of,
 )
 from pensieve_mcp.cli.output import put, put_json, say
 from pensieve_mcp.cli.shell import Shell, command_options, json_option
@@ -101,6 +103,7 @@ def data(
 @click.option("--checkpoint", type=click.IntRange(1), default=200, show_default=True)
 @click.option("--threads", type=click.IntRange(1), default=1, show_default=True)
 @click.option("--seed", type=int, default=7, show_default=True)
+@DEVICE
 @command_options
 def sft(
     shell: Shell,
@@ -116,6 +119,7 @@ def sft(
     checkpoint: int,
     threads: int,
     seed: int,
+    device: str,
 ) -> None:
     """Train the adapter on samples; run again to go on where it stopped. Needs the extra [train]."""
     from pensieve_mcp.statelm.training import samples
@@ -135,10 +139,16 @@ def sft(
 
     def progress(line: dict[str, float]) -> None:
         if line["step"] % 10 == 0 or line["step"] == steps:
-            say(f"step {line['step']:.0f}: loss {line['loss']:.4f}, {line['cpu_seconds']:.0f} CPU-s")
+            say(f"step {line['step']:.0f}: loss {line['loss']:.4f}, {time_of(line)}")
 
     last = training.train(
-        base_of(shell, base), list(samples.load(file)), out, recipe, start_from=start_from, progress=progress
+        base_of(shell, base),
+        list(samples.load(file)),
+        out,
+        recipe,
+        start_from=start_from,
+        device=device,
+        progress=progress,
     )
     put(f"{last}")
 

@@ -99,6 +99,19 @@ def episode_of(workspace: Workspace, thread: Thread = CLAUDE) -> Episode:
     return workspace.episode("mcp", host=thread.host, thread=thread.name)
 
 
+def held_up(keeper: Keeper, workspace: Workspace) -> tuple[threading.Event, threading.Event]:
+    """The ledger opens late: the first event is set when the keeper waits for it, the second lets it go on."""
+    opened, go_on = threading.Event(), threading.Event()
+
+    def slowly() -> Workspace:
+        opened.set()
+        assert go_on.wait(60)
+        return workspace
+
+    keeper._open = slowly
+    return opened, go_on
+
+
 def test_a_hosts_result_is_deleted_and_restored_by_its_handle(workspace: Workspace, keeper: Keeper) -> None:
     talk = Talk()
     talk.host(HOST_TEXT)
@@ -545,14 +558,7 @@ def test_a_second_gateway_on_the_same_session_makes_no_call_unseen(
 def test_a_slow_ledger_does_not_lose_what_the_askers_prompt_is_made_of(
     workspace: Workspace, keeper: Keeper
 ) -> None:
-    opened, go_on = threading.Event(), threading.Event()
-
-    def slowly() -> Workspace:
-        opened.set()
-        assert go_on.wait(60)
-        return workspace
-
-    keeper._open = slowly
+    opened, go_on = held_up(keeper, workspace)
     talk = Talk()
     talk.host(HOST_TEXT)
     _, report = rewrite(talk.body("anthropic"), "anthropic", FACTS, Policy("eager"), handle_tokens=100)
@@ -695,14 +701,7 @@ def test_what_a_newer_gateway_writes_is_no_error(workspace: Workspace) -> None:
 def test_a_slow_ledger_holds_one_body_of_a_conversation_and_loses_nothing(
     workspace: Workspace, keeper: Keeper
 ) -> None:
-    opened, go_on = threading.Event(), threading.Event()
-
-    def slowly() -> Workspace:
-        opened.set()
-        assert go_on.wait(60)
-        return workspace
-
-    keeper._open = slowly
+    opened, go_on = held_up(keeper, workspace)
     talk, sub = Talk(), Talk()
     sub.host(HOST_TEXT.replace("row", "line"), path="of a sub-agent")
     sub.steps[0].call_id = "call_of_sub"

@@ -14,6 +14,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 import tiny
 
+from pensieve_mcp.errors import BackendError
 from pensieve_mcp.statelm import extractive
 from pensieve_mcp.statelm.dialects.ours import Ours
 from pensieve_mcp.statelm.sentences import asks_latest, stems
@@ -389,6 +390,80 @@ def test_the_network_computes_what_the_merged_file_computes(tmp_path: Path) -> N
     difference = network.loss(batch)[0].detach() - merged.loss(batch)[0].detach()
     assert abs(float(difference)) < 0.3  # eight bits
     assert network.loss(batch)[1] == 17.0
+
+
+def test_all_that_a_step_touches_lies_on_the_networks_device(tmp_path: Path) -> None:
+    """Tensors without numbers refuse to meet one of another device, as real ones do; so this needs no card."""
+    torch = pytest.importorskip("torch", reason="the extra [train] is not installed")
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    from pensieve_mcp.statelm.gguf import Gguf
+    from pensieve_mcp.statelm.training.network import Network, packed
+    from pensieve_mcp.statelm.training.samples import Encoded
+
+    card = torch.device("meta")  # as foreign as any card, and there on every machine
+    base = Gguf.open(tiny.base(tmp_path / "base.gguf"))
+    batch = packed([Encoded(tuple(range(10, 30)), (0.0,) * 5 + (1.0,) * 15), Encoded((7, 8), (0.0, 1.0))])
+    before = Network(base, rank=4, alpha=8.0, first=1)
+    steps = torch.optim.AdamW(before.trained())
+    before.weighted(batch).backward()
+    steps.step()
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        network = Network(base, rank=4, alpha=8.0, first=1, device=card)
+        optimiser = torch.optim.AdamW(network.trained())
+        optimiser.load_state_dict(steps.state_dict())
+        loss = network.weighted(batch)
+        loss.backward()
+        with pytest.raises(RuntimeError, match="device"):
+            torch.nn.functional.linear(torch.ones(1, tiny.WIDTH), network.embedding)
+
+    assert loss.device == card and len(network.trained()) == 2 * 7
+    assert {p.device for p in network.trained()} == {p.grad.device for p in network.trained()} == {card}
+    assert optimiser.state[network.trained()[0]]["exp_avg"].device == card
+
+
+def test_a_run_goes_on_on_another_device(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch", reason="the extra [train] is not installed")
+    if not torch.cuda.is_available():
+        pytest.skip("torch finds no graphics card here")
+    from pensieve_mcp.statelm.training import sft
+
+    base = tiny.base(tmp_path / "base.gguf")
+    samples = [
+        Sample("k", ((f"q{n} the ", False), (f"finish {n % 3}<|im_end|>\n", True)), "finish")
+        for n in range(12)
+    ]
+    recipe = sft.Recipe(steps=12, rank=4, alpha=8.0, first_layer=1, batch=3, warm_up_steps=8)
+    lines: dict[str, list[dict[str, float]]] = {"cpu": [], "cuda": [], "both": []}
+    for device in ("cpu", "cuda"):
+        sft.train(base, samples, tmp_path / device, recipe, device=device, progress=lines[device].append)
+    for device, until in (("cuda", 4), ("cpu", 8), ("cuda", 12)):
+        sft.train(
+            base,
+            samples,
+            tmp_path / "both",
+            recipe,
+            device=device,
+            until=until,
+            progress=lines["both"].append,
+        )
+
+    losses = {name: [line["loss"] for line in told] for name, told in lines.items()}
+    assert len(losses["both"]) == 12
+    assert losses["cuda"] == pytest.approx(losses["cpu"], rel=0.02)
+    assert losses["both"] == pytest.approx(losses["cpu"], rel=0.02)
+
+
+def test_a_device_is_named_as_torch_does_and_a_missing_one_is_refused() -> None:
+    torch = pytest.importorskip("torch", reason="the extra [train] is not installed")
+    from pensieve_mcp.statelm.training.devices import device_of
+
+    assert device_of("cpu") == torch.device("cpu")
+    assert device_of("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
+    for name in ("cuda:77", "mps:77", "graphics", "meta", ""):
+        with pytest.raises(BackendError, match="cannot compute") as refused:
+            device_of(name)
+        assert refused.value.slug == "no_device" and "--device cpu" in refused.value.hint
 
 
 # -- evaluation --------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ import torch
 from pensieve_mcp.statelm.backends import Backend
 from pensieve_mcp.statelm.gguf import Gguf, merge
 from pensieve_mcp.statelm.template import END, START
+from pensieve_mcp.statelm.training.devices import device_of
 from pensieve_mcp.statelm.training.network import Network
 from pensieve_mcp.statelm.training.rollouts import RIGHT, UNFINISHED, Rollout, libraries, rollout
 from pensieve_mcp.statelm.training.samples import Encoded
@@ -75,16 +76,17 @@ def lessons(
 def train(
     base: Path, adapter: Path, out: Path, recipe: Recipe, text: Sequence[str],
     policy: Callable[[Path, float, int], Backend],
-    *, progress: Callable[[dict[str, float]], None] = lambda line: None,
+    *, device: str = "cpu", progress: Callable[[dict[str, float]], None] = lambda line: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Path:  # fmt: skip
-    """Go on from `adapter` in folder `out`. `policy(file, temperature, seed)` opens the merged model. Answers the last
-    adapter. Raises BackendError, StorageError."""
+    """Go on from `adapter` in folder `out`. `policy(file, temperature, seed)` opens the merged model, `device` is as
+    for `device_of`. Answers the last adapter. Raises BackendError, StorageError."""
+    where = device_of(device)
     torch.set_num_threads(recipe.threads)
     out.mkdir(parents=True, exist_ok=True)
     source = Gguf.open(base)
     tokenizer = Tokenizer(source)
-    network = Network(source, rank=recipe.rank, alpha=recipe.alpha, first=recipe.first_layer)
+    network = Network(source, rank=recipe.rank, alpha=recipe.alpha, first=recipe.first_layer, device=where)
     network.load_adapter(adapter)
     parameters = network.trained()
     optimiser = torch.optim.AdamW(parameters, lr=recipe.learning_rate, weight_decay=0.0, betas=(0.9, 0.98))
@@ -93,7 +95,7 @@ def train(
     network.save_adapter(last)
     with (out / LOG_FILE).open("a", encoding="utf-8") as log:
         for iteration in range(begun, recipe.iterations):
-            clock = time.process_time()
+            clock, began = time.process_time(), time.monotonic()
             merge(base, out / POLICY_FILE, last)
             backend = policy(out / POLICY_FILE, recipe.temperature, recipe.seed * 1_000 + iteration)
             groups = _play(backend, recipe, iteration, text)
@@ -115,6 +117,7 @@ def train(
                 "unfinished": round(sum(r == UNFINISHED for r in rewards) / len(rewards), 4),
                 "snapshots": len(learned),
                 "cpu_seconds": round(time.process_time() - clock, 1),
+                "seconds": round(time.monotonic() - began, 1),
             }
             log.write(json.dumps(line) + "\n")
             log.flush()

@@ -8,9 +8,9 @@ permutation. The lower layers are frozen and run without gradients; only the ada
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -22,6 +22,31 @@ from pensieve_mcp.statelm.training.samples import Encoded
 PARTS = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
 
 
+class Packed(NamedTuple):
+    """A batch as tensors. `tokens` (rows, length) is padded at the right, for which causal attention needs no mask; a
+    target is the token after (`rows`, `columns`).
+    """
+
+    tokens: torch.Tensor
+    rows: torch.Tensor
+    columns: torch.Tensor
+    weights: torch.Tensor
+
+
+def packed(batch: Sequence[Encoded]) -> Packed:
+    """The batch on the processor."""
+    length = max(len(one.tokens) for one in batch)
+    tokens = torch.tensor([[*one.tokens, *[0] * (length - len(one.tokens))] for one in batch])
+    places = [
+        (row, place, one.weights[place + 1])
+        for row, one in enumerate(batch)
+        for place in range(len(one.tokens) - 1)
+        if one.weights[place + 1]
+    ]
+    rows, columns = torch.tensor([p[0] for p in places]), torch.tensor([p[1] for p in places])
+    return Packed(tokens, rows, columns, torch.tensor([p[2] for p in places]))
+
+
 class LowRank(nn.Module):
     """A frozen matrix plus `scale · B A`."""
 
@@ -30,8 +55,9 @@ class LowRank(nn.Module):
         self.weight = weight
         self.scale = scale
         out, inner = weight.shape
-        self.a = nn.Parameter(torch.randn(rank, inner) / math.sqrt(inner)) if rank else None
-        self.b = nn.Parameter(torch.zeros(out, rank)) if rank else None
+        drawn = torch.randn(rank, inner) / math.sqrt(inner) if rank else None  # alike on every device
+        self.a = nn.Parameter(drawn.to(weight.device)) if drawn is not None else None
+        self.b = nn.Parameter(torch.zeros(out, rank, device=weight.device)) if rank else None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = functional.linear(x, self.weight)
@@ -46,15 +72,18 @@ class LowRank(nn.Module):
 class Layer(nn.Module):
     """One block of the llama architecture."""
 
-    def __init__(self, source: Gguf, number: int, rank: int, scale: float, dtype: torch.dtype) -> None:
+    def __init__(
+        self,
+        load: Callable[[str], torch.Tensor],
+        number: int,
+        rank: int,
+        scale: float,
+    ) -> None:
         super().__init__()
-
-        def load(name: str) -> torch.Tensor:
-            return torch.from_numpy(source.floats(source.by_name(f"blk.{number}.{name}.weight")).copy())
-
-        self.parts = nn.ModuleDict({part: LowRank(load(part).to(dtype), rank, scale) for part in PARTS})
-        self.attention_norm = load("attn_norm").to(dtype)
-        self.mlp_norm = load("ffn_norm").to(dtype)
+        names = {part: f"blk.{number}.{part}.weight" for part in PARTS}
+        self.parts = nn.ModuleDict({part: LowRank(load(name), rank, scale) for part, name in names.items()})
+        self.attention_norm = load(f"blk.{number}.attn_norm.weight")
+        self.mlp_norm = load(f"blk.{number}.ffn_norm.weight")
 
     def forward(
         self, x: torch.Tensor, shape: Shape, rotation: tuple[torch.Tensor, torch.Tensor]
@@ -101,15 +130,20 @@ class Network(nn.Module):
         alpha: float = 32.0,
         first: int = 10,
         dtype: torch.dtype = torch.bfloat16,
+        device: torch.device | None = None,
     ) -> None:
         super().__init__()
         self.shape = Shape(source)
         self.rank, self.alpha, self.first = rank, alpha, min(first, self.shape.layers - 1)
-        embedding = source.floats(source.by_name("token_embd.weight"))
-        self.embedding = torch.from_numpy(embedding.copy()).to(dtype)
-        self.norm = torch.from_numpy(source.floats(source.by_name("output_norm.weight")).copy()).to(dtype)
+        self.device = device or torch.device("cpu")
+
+        def load(name: str) -> torch.Tensor:
+            return torch.from_numpy(source.floats(source.by_name(name)).copy()).to(dtype).to(self.device)
+
+        self.embedding = load("token_embd.weight")
+        self.norm = load("output_norm.weight")
         self.layers = nn.ModuleList(
-            Layer(source, number, rank if number >= self.first else 0, alpha / max(1, rank), dtype)
+            Layer(load, number, rank if number >= self.first else 0, alpha / max(1, rank))
             for number in range(self.shape.layers)
         )
 
@@ -125,26 +159,22 @@ class Network(nn.Module):
         return functional.rms_norm(x, (x.shape[-1],), self.norm, self.shape.epsilon)
 
     def loss(self, batch: Sequence[Encoded]) -> tuple[torch.Tensor, float]:
-        """(weighted sum of the loss over targets, sum of weights). Right-padded: causal attention needs no mask."""
-        length = max(len(one.tokens) for one in batch)
-        tokens = torch.tensor([[*one.tokens, *[0] * (length - len(one.tokens))] for one in batch])
-        places = [
-            (row, place, one.weights[place + 1])
-            for row, one in enumerate(batch)
-            for place in range(len(one.tokens) - 1)
-            if one.weights[place + 1]
-        ]
-        rows, columns = torch.tensor([p[0] for p in places]), torch.tensor([p[1] for p in places])
-        weights = torch.tensor([p[2] for p in places])
+        """(weighted sum of the loss over targets, on the network's device; sum of weights)."""
+        rows = packed(batch)
+        return self.weighted(rows), float(rows.weights.sum())
+
+    def weighted(self, batch: Packed) -> torch.Tensor:
+        """The weighted sum of the loss over a batch's targets."""
+        tokens, rows, columns, weights = (tensor.to(self.device) for tensor in batch)
         logits = functional.linear(self.hidden(tokens)[rows, columns], self.embedding).float()
         each = functional.cross_entropy(logits, tokens[rows, columns + 1], reduction="none")
-        return (each * weights).sum(), float(weights.sum())
+        return (each * weights).sum()
 
     def _rotation(self, length: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
         half = self.shape.head_size // 2
         frequencies = self.shape.base ** (-torch.arange(half).float() / half)
         angles = torch.outer(torch.arange(length).float(), frequencies)
-        return angles.cos().to(dtype), angles.sin().to(dtype)
+        return angles.cos().to(dtype).to(self.device), angles.sin().to(dtype).to(self.device)
 
     def low_ranks(self) -> Iterator[tuple[str, LowRank]]:
         for number, layer in enumerate(self.layers):
@@ -161,7 +191,7 @@ class Network(nn.Module):
         for name, one in self.low_ranks():
             for letter, matrix in (("a", one.a), ("b", one.b)):
                 assert matrix is not None
-                values = matrix.detach().to(torch.float16).numpy()
+                values = matrix.detach().to(torch.float16).cpu().numpy()
                 tensors.append((f"{name}.lora_{letter}", tuple(values.shape), F16, values.tobytes))
         fields = {
             "general.architecture": Field(8, "llama"),

@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 
 from pensieve_mcp.statelm.gguf import Gguf
+from pensieve_mcp.statelm.training.devices import device_of
 from pensieve_mcp.statelm.training.network import Network
 from pensieve_mcp.statelm.training.samples import Encoded, Sample, encoded
 from pensieve_mcp.statelm.training.tokens import Tokenizer
@@ -72,14 +73,17 @@ def train(
     *,
     start_from: Path | None = None,
     until: int | None = None,
+    device: str = "cpu",
     progress: Callable[[dict[str, float]], None] = lambda line: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Path:
     """Train in folder `out`, going on where an earlier run of the same recipe stopped. Answers the last adapter.
 
     `start_from` is an adapter to begin with. `until` is a step to end at before the rate has fallen. `stop` is
-    asked after each step; a checkpoint is written then.
+    asked after each step; a checkpoint is written then. `device` as for `device_of`: a run may go on on another one.
+    Raises BackendError where it is not there.
     """
+    where = device_of(device)
     torch.set_num_threads(recipe.threads)
     torch.manual_seed(recipe.seed)
     out.mkdir(parents=True, exist_ok=True)
@@ -89,13 +93,13 @@ def train(
     usable = [one for one in made if len(one.tokens) <= recipe.max_tokens and any(one.weights)]
     if not usable:
         raise ValueError("no sample fits into max_tokens")
-    network = Network(source, rank=recipe.rank, alpha=recipe.alpha, first=recipe.first_layer)
+    network = Network(source, rank=recipe.rank, alpha=recipe.alpha, first=recipe.first_layer, device=where)
     if start_from is not None:
         network.load_adapter(start_from)
     parameters = network.trained()
     optimiser = torch.optim.AdamW(parameters, lr=recipe.learning_rate, weight_decay=0.0, betas=(0.9, 0.98))
     begun = resumed(out, network, optimiser, asdict(recipe))
-    clock, tokens = time.process_time(), 0
+    clock, began, tokens = time.process_time(), time.monotonic(), 0
     batches = order(usable, recipe)
     last = out / "adapter.gguf"
     end = min(until or recipe.steps, recipe.steps)
@@ -114,6 +118,7 @@ def train(
                 "loss": round(total.item() / weight, 4),
                 "tokens": tokens,
                 "cpu_seconds": round(time.process_time() - clock, 1),
+                "seconds": round(time.monotonic() - began, 1),
                 "rate": rate(step, recipe),
             }
             log.write(json.dumps(line) + "\n")
@@ -134,7 +139,7 @@ def saved(
 ) -> None:
     """Write the state of a run."""
     beside = out / (STATE_FILE + ".part")
-    matrices = [p.detach() for p in network.trained()]
+    matrices = [p.detach().cpu() for p in network.trained()]
     torch.save(
         {"step": step, "recipe": recipe, "matrices": matrices, "optimiser": optimiser.state_dict()}, beside
     )
@@ -146,7 +151,7 @@ def resumed(out: Path, network: Network, optimiser: torch.optim.Optimizer, recip
     file = out / STATE_FILE
     if not file.exists():
         return 0
-    state = torch.load(file, weights_only=True)
+    state = torch.load(file, map_location="cpu", weights_only=True)
     if state["recipe"] != recipe:
         return 0
     with torch.no_grad():
