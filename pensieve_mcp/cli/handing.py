@@ -23,12 +23,12 @@ def handoff(shell: Shell, handle: str | None, max_bytes: int, as_json: bool) -> 
     with shell.open() as workspace:
         if handle is None:
             latest = workspace.ledger.episodes(limit=1)
-            if not latest:
+            if not latest and not workspace.notebook.list(limit=1).lines:
                 raise Miscast(
-                    "There is no conversation yet.",
+                    "There is no conversation yet, and no note.",
                     hint="It begins with the first call of a tool.",
                     slug="no_episode",
                 )
-            handle = latest[0].handle
+            handle = latest[0].handle if latest else None  # notes alone are handed on in a new one
         record = gather(workspace.episode("cli", handle=handle))
         put_json(dataclasses.asdict(record)) if as_json else put(as_text(record, max_bytes=max_bytes))

@@ -155,3 +155,13 @@ def test_a_file_name_with_an_unprintable_character_does_not_end_the_shell(notes:
     notes("note", "write", "lone", "A lone half: \udc80.")
 
     assert notes("note", "list").code == 0
+
+
+def test_notes_are_handed_on_though_no_conversation_was_held(notes: Pensieve) -> None:
+    none = notes("handoff")
+    assert none.code == 1 and "no note" in none.err
+    notes("note", "write", "notice", "Six months, in writing.", "--summary", "Notice period")
+
+    assert "Notice period" in notes("handoff").out
+    assert notes("handoff", "--json").data["notes"] == 1
+    assert len(notes("episodes", "list", "--json").data) == 1, "one conversation for both"
