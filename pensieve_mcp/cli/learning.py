@@ -89,6 +89,13 @@ def opened(file: Path, temperature: float, seed: int) -> Backend:
     return open_backend(Choice("local", str(file), temperature=temperature, options=options))
 
 
+def player_of(model: Path, temperature: float) -> str:
+    """What tells one player from another."""
+    from pensieve_mcp.statelm.bundled import sha256_of
+
+    return f"{sha256_of(model)[:16]} at {temperature:g}"
+
+
 @click.command(short_help="Samples from the model's own play.")
 @click.option("--model", "model_file", type=EXISTING, required=True, help="The merged GGUF that plays.")
 @click.option("--tasks", type=click.IntRange(1), default=300, show_default=True)
@@ -121,6 +128,7 @@ def selfplay(
         seed=seed,
         text=text_of(text_folder, "train"),
         paragraphs=paragraphs,
+        player=player_of(model_file, temperature),
         told=lambda part, share, made: say(f"part {part}: {share:.2f} right, {count(made, 'sample')}"),
     )
     backend.close()
@@ -284,6 +292,7 @@ def full(
             seed=SELF_SEED,
             text=text,
             paragraphs=LIBRARY_PARAGRAPHS,
+            player=player_of(out / "player.gguf", SELF_TEMPERATURE),
             told=lambda part, share, made: say(f"part {part}: {share:.2f} right, {count(made, 'sample')}"),
         )
         backend.close()

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pensieve_mcp.errors import IndexMismatch, StorageError
+from pensieve_mcp.filelock import FileLock
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -107,40 +108,17 @@ def sweep(folder: Path, manifest: Manifest) -> None:
                 continue
 
 
-class WriteLock:
-    """One writer at a time, over processes and within one; the system frees it when its process dies."""
+class WriteLock(FileLock):
+    """One writer of a folder's vectors at a time."""
 
     def __init__(self, folder: Path) -> None:
-        self._path = folder / LOCK
-        self._handle: int | None = None
+        super().__init__(folder / LOCK)
 
-    @property
-    def held(self) -> bool:
-        return self._handle is not None
-
-    def acquire(self) -> None:
+    def claim(self) -> None:
         """Raises StorageError (slug `index_busy`) at once while somebody else has it."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            if sys.platform == "win32":
-                import msvcrt
-
-                msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
-            else:
-                import fcntl
-
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(handle)
+        if not self.acquire():
             raise StorageError(
-                f"Another process is writing the vectors in {self._path.parent}.",
+                f"Another process is writing the vectors in {self.path.parent}.",
                 hint="Wait until its build is done; searching goes on meanwhile.",
                 slug="index_busy",
-            ) from error
-        self._handle = handle
-
-    def release(self) -> None:
-        if self._handle is not None:
-            os.close(self._handle)  # closing frees the lock
-            self._handle = None
+            )

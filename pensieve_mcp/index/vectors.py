@@ -327,7 +327,7 @@ class VectorStore:
                     slug="read_only",
                 )
             if not self._lock.held:
-                self._lock.acquire()
+                self._lock.claim()
                 try:
                     snapshot = _load(self.folder)
                     _compare(self.folder, snapshot.manifest, self._fingerprint, None)

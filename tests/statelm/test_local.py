@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -72,6 +73,8 @@ class Engine:
                         return
 
             handle_chat_completions = handle_completions
+
+            def handle_metrics(self) -> None: ...
 
         made = ModuleType("xllamacpp")
         made.__dict__.update(Server=Server, CommonParams=lambda: SimpleNamespace(
@@ -312,11 +315,21 @@ def test_nobody_else_on_the_machine_can_ask_the_model_or_see_what_it_was_asked(
     backend = speaking()
     address = backend._server.listening_address.removeprefix("http://")
     asked = '{"prompt": "a", "n_predict": 1}'
-    for method, path in (("POST", "/completion"), ("GET", "/slots"), ("GET", "/props")):
+    for method, path in (("POST", "/completion"), ("GET", "/slots"), ("GET", "/props"), ("GET", "/metrics")):
         with closing(HTTPConnection(address, timeout=10)) as line:
             line.request(method, path, asked if method == "POST" else None)
             assert line.getresponse().status == 401
     assert backend.reply(Prompt((), text="a", grammar='root ::= "yes"', max_output_tokens=8)).text == "yes"
+
+
+def test_a_model_that_was_never_asked_is_closed(noise: Path) -> None:
+    """Fault: the runtime, ended before its loop turned, never came back; so a run that goes on hung for ever."""
+    script = f"""
+from pensieve_mcp.statelm.backends import Choice, open_backend
+for _ in range(10):
+    open_backend(Choice("local", {str(noise)!r})).close()
+"""
+    subprocess.run([sys.executable, "-c", script], timeout=60, check=True, stdin=subprocess.DEVNULL)
 
 
 def test_the_real_runtime_is_broken_off_while_it_reads_a_long_prompt(speaking: Callable[..., Local]) -> None:

@@ -143,6 +143,9 @@ def test_a_stopped_self_play_goes_on_from_its_parts(tmp_path: Path, text: list[s
     assert told == [1] and resumed == whole and whole
     again = Guesser()
     assert play("parts", again, 6) == whole and again.asked == 0
+    told.clear()
+    assert len(play("parts", Guesser(careless=0), 5)) < len(whole) and told == [1], "of fewer tasks"
+    assert play("parts", again, 6) == whole
 
 
 def test_own_and_the_teachers_samples_are_mixed_by_seed() -> None:

@@ -71,6 +71,7 @@ class Local:
         # the runtime listens on the loopback as well: nobody else shall ask it or see what it was asked
         params.api_keys = [secrets.token_hex(32)]
         params.endpoint_slots = params.ui = False
+        params.endpoint_metrics = True
         params.warmup = False
         # else it keeps the states of all prompts, up to 8 GB; that of the last stands in the slot anyway
         params.cache_ram_mib = 0
@@ -88,6 +89,8 @@ class Local:
         )  # of the first reply, one more for each
         try:
             self._server: Any = xllamacpp.Server(params)
+            # answered once its loop turns: destroyed before that, it would miss its end and never come back
+            self._server.handle_metrics()
         except Exception as error:
             raise BackendError(
                 f"The model {path.name} cannot be loaded: {' '.join(str(error).split())[:200]}.",

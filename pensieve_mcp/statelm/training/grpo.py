@@ -19,11 +19,13 @@ from pathlib import Path
 import torch
 
 from pensieve_mcp.statelm.backends import Backend
+from pensieve_mcp.statelm.bundled import sha256_of
 from pensieve_mcp.statelm.gguf import Gguf, merge
 from pensieve_mcp.statelm.template import END, START
 from pensieve_mcp.statelm.training.devices import device_of
 from pensieve_mcp.statelm.training.network import Network
 from pensieve_mcp.statelm.training.rollouts import RIGHT, UNFINISHED, Rollout, libraries, rollout
+from pensieve_mcp.statelm.training.runs import digest, stage
 from pensieve_mcp.statelm.training.samples import Encoded
 from pensieve_mcp.statelm.training.sft import LOG_FILE, resumed, saved
 from pensieve_mcp.statelm.training.tokens import Tokenizer
@@ -48,6 +50,10 @@ class Recipe:
     paragraphs: int = 400
     batch: int = 8
     threads: int = 1
+
+    def fixed(self) -> dict[str, object]:
+        """What a run that goes on must have been begun with."""
+        return {k: v for k, v in asdict(self).items() if k not in ("iterations", "threads")}
 
 
 def advantages(rewards: Sequence[float]) -> list[float]:
@@ -82,15 +88,26 @@ def train(
     """Go on from `adapter` in folder `out`. `policy(file, temperature, seed)` opens the merged model, `device` is as
     for `device_of`. Answers the last adapter. Raises BackendError, StorageError."""
     where = device_of(device)
+    made_with = {
+        **recipe.fixed(), "text": digest(text), "base": sha256_of(base)[:16], "adapter": sha256_of(adapter)[:16],
+    }  # fmt: skip
+    with stage(out, made_with):
+        return _trained(base, adapter, out, recipe, text, policy, where, progress, stop)
+
+
+def _trained(
+    base: Path, adapter: Path, out: Path, recipe: Recipe, text: Sequence[str],
+    policy: Callable[[Path, float, int], Backend], where: torch.device,
+    progress: Callable[[dict[str, float]], None], stop: Callable[[], bool],
+) -> Path:  # fmt: skip
     torch.set_num_threads(recipe.threads)
-    out.mkdir(parents=True, exist_ok=True)
     source = Gguf.open(base)
     tokenizer = Tokenizer(source)
     network = Network(source, rank=recipe.rank, alpha=recipe.alpha, first=recipe.first_layer, device=where)
     network.load_adapter(adapter)
     parameters = network.trained()
     optimiser = torch.optim.AdamW(parameters, lr=recipe.learning_rate, weight_decay=0.0, betas=(0.9, 0.98))
-    begun = resumed(out, network, optimiser, asdict(recipe))
+    begun = resumed(out, network, optimiser, recipe.fixed())
     last = out / "adapter.gguf"
     network.save_adapter(last)
     with (out / LOG_FILE).open("a", encoding="utf-8") as log:
@@ -122,7 +139,7 @@ def train(
             log.write(json.dumps(line) + "\n")
             log.flush()
             network.save_adapter(last)
-            saved(out, iteration + 1, network, optimiser, asdict(recipe))
+            saved(out, iteration + 1, network, optimiser, recipe.fixed())
             progress(line)
             if stop():
                 break

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
 
+from pensieve_mcp.statelm.training.runs import digest, stage
 from pensieve_mcp.statelm.training.samples import Sample, balanced, load, save
 from pensieve_mcp.statelm.training.teacher import play_library
 
@@ -30,14 +31,22 @@ def teach(
     folder: Path, count: int, seed: int, text: list[str], *, paragraphs: int, workers: int = 1,
     told: Callable[[int, int], None] = lambda done, total: None,
 ) -> Made:  # fmt: skip
-    """Play `count` tasks; parts that lie in `folder` already are taken as they are."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Play `count` tasks; parts that an earlier, stopped call wrote into `folder` are taken as they are. Raises
+    StorageError as `runs.stage` does."""
+    with stage(folder, {"seed": seed, "paragraphs": paragraphs, "text": digest(text)}):
+        return _taught(folder, count, seed, text, paragraphs, workers, told)
+
+
+def _taught(
+    folder: Path, count: int, seed: int, text: list[str], paragraphs: int, workers: int,
+    told: Callable[[int, int], None],
+) -> Made:  # fmt: skip
     jobs = [
         (folder / f"part-{first:06d}.jsonl", min(TASKS_A_LIBRARY, count - first), seed * 1_000_000 + first,
          text, paragraphs)
         for first in range(0, count, TASKS_A_LIBRARY)
     ]  # fmt: skip
-    missing = [job for job in jobs if not job[0].exists()]
+    missing = [job for job in jobs if not _is_there(job[0], job[1])]
     done = len(jobs) - len(missing)
     if workers > 1 and len(missing) > 1:
         with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
@@ -58,6 +67,13 @@ def teach(
     return made
 
 
+def _is_there(file: Path, count: int) -> bool:
+    """Whether this part was written with so many tasks: the last one of a smaller run has fewer."""
+    if not file.exists():
+        return False
+    return bool(json.loads(file.with_suffix(".json").read_text("utf-8")).get("asked", count) == count)
+
+
 def teach_small(libraries: int, seed: int, text: list[str]) -> list[Sample]:
     """Samples of few tasks each in documents of a page: there a search finds one or two chunks, not five."""
     dice = random.Random(seed)
@@ -73,7 +89,7 @@ def teach_small(libraries: int, seed: int, text: list[str]) -> list[Sample]:
 def write_part(file: Path, count: int, seed: int, text: list[str], paragraphs: int) -> None:
     """One set of documents, played and written; the samples last, so that a file that is there is whole."""
     samples, kept, rejected = play_library(count, seed, text, paragraphs)
-    counts = {"tasks": kept, "rejected": rejected}
+    counts = {"asked": count, "tasks": kept, "rejected": rejected}
     file.with_suffix(".json").write_text(json.dumps(counts), encoding="utf-8")
     beside = file.with_suffix(".part")
     save(samples, beside)

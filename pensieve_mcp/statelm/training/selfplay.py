@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pensieve_mcp.statelm.backends import Backend
 from pensieve_mcp.statelm.training.rollouts import RIGHT, Rollout, libraries, rollout
+from pensieve_mcp.statelm.training.runs import digest, stage
 from pensieve_mcp.statelm.training.samples import Sample, Step, cut, load, save
 
 REFUSALS = 0.35  # of the teacher's samples of the second stage
@@ -51,14 +52,24 @@ def samples_of(played: Rollout, dice: random.Random) -> list[Sample]:
 
 def play(
     backend: Backend, out: Path, *, tasks: int, seed: int, text: Sequence[str], paragraphs: int,
-    a_library: int = TASKS_A_LIBRARY, told: Callable[[int, float, int], None] = lambda part, share, made: None,
+    a_library: int = TASKS_A_LIBRARY, player: str = "",
+    told: Callable[[int, float, int], None] = lambda part, share, made: None,
 ) -> list[Sample]:  # fmt: skip
-    """Play tasks and answer all samples, those of an earlier, stopped run included. `told` hears the number of each
-    part, the share of right answers in it and how many samples it made. Raises StorageError."""
-    out.mkdir(parents=True, exist_ok=True)
+    """Play tasks and answer all samples, those of an earlier, stopped run included. `player` tells one model from
+    another, `told` hears the number of each part, the share of right answers in it and how many samples it made. Raises
+    StorageError as `runs.stage` does."""
+    with stage(out, {"seed": seed, "paragraphs": paragraphs, "text": digest(text), "player": player}):
+        return _played(backend, out, tasks, seed, text, paragraphs, a_library, told)
 
+
+def _played(
+    backend: Backend, out: Path, tasks: int, seed: int, text: Sequence[str], paragraphs: int, a_library: int,
+    told: Callable[[int, float, int], None],
+) -> list[Sample]:  # fmt: skip
     def file(part: int) -> Path:
-        return out / f"part-{part:04d}.jsonl"
+        """Of fewer tasks than the others it has another name: a larger run plays more of them."""
+        of = min(a_library, tasks - part * a_library)
+        return out / (f"part-{part:04d}.jsonl" if of == a_library else f"part-{part:04d}-of-{of}.jsonl")
 
     for part, workspace, placed in libraries(
         tasks,
@@ -76,7 +87,7 @@ def play(
         save(made, beside)
         beside.replace(file(part))
         told(part, sum(one.reward == RIGHT for one in played) / len(played), len(made))
-    return [sample for one in sorted(out.glob("part-*.jsonl")) for sample in load(one)]
+    return [sample for part in range(-(-tasks // a_library)) for sample in load(file(part))]
 
 
 def mixed(

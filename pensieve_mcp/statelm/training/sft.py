@@ -8,6 +8,7 @@ Checkpoints are written with their step, so that episodes, not the loss, choose 
 from __future__ import annotations
 
 import json
+import pickle
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -16,9 +17,12 @@ from pathlib import Path
 
 import torch
 
+from pensieve_mcp.errors import StorageError
+from pensieve_mcp.statelm.bundled import sha256_of
 from pensieve_mcp.statelm.gguf import Gguf
 from pensieve_mcp.statelm.training.devices import device_of
 from pensieve_mcp.statelm.training.network import Network
+from pensieve_mcp.statelm.training.runs import digest, other_run, stage
 from pensieve_mcp.statelm.training.samples import Encoded, Sample, encoded
 from pensieve_mcp.statelm.training.tokens import Tokenizer
 
@@ -41,6 +45,10 @@ class Recipe:
     max_tokens: int = 500
     checkpoint_steps: int = 200
     threads: int = 1
+
+    def fixed(self) -> dict[str, object]:
+        """What a run that goes on must have been begun with."""
+        return {k: v for k, v in asdict(self).items() if k not in ("checkpoint_steps", "threads")}
 
 
 def order(samples: Sequence[Encoded], recipe: Recipe) -> list[list[Encoded]]:
@@ -77,16 +85,37 @@ def train(
     progress: Callable[[dict[str, float]], None] = lambda line: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Path:
-    """Train in folder `out`, going on where an earlier run of the same recipe stopped. Answers the last adapter.
+    """Train in folder `out`, going on where an earlier run of the same kind stopped. Answers the last adapter.
 
     `start_from` is an adapter to begin with. `until` is a step to end at before the rate has fallen. `stop` is
     asked after each step; a checkpoint is written then. `device` as for `device_of`: a run may go on on another one.
-    Raises BackendError where it is not there.
+    Raises BackendError where it is not there, or a file is no model, and StorageError as `runs.stage` does, or
+    (`run_damaged`) where the state cannot be read.
     """
     where = device_of(device)
+    made_with = {
+        **recipe.fixed(),
+        "samples": digest(piece for one in samples for piece, _ in one.pieces),
+        "base": sha256_of(base)[:16],
+        "start_from": sha256_of(start_from)[:16] if start_from is not None else None,
+    }
+    with stage(out, made_with):
+        return _trained(base, samples, out, recipe, start_from, until, where, progress, stop)
+
+
+def _trained(
+    base: Path,
+    samples: Sequence[Sample],
+    out: Path,
+    recipe: Recipe,
+    start_from: Path | None,
+    until: int | None,
+    where: torch.device,
+    progress: Callable[[dict[str, float]], None],
+    stop: Callable[[], bool],
+) -> Path:
     torch.set_num_threads(recipe.threads)
     torch.manual_seed(recipe.seed)
-    out.mkdir(parents=True, exist_ok=True)
     source = Gguf.open(base)
     tokenizer = Tokenizer(source)
     made = [encoded(sample, tokenizer) for sample in samples]
@@ -98,7 +127,7 @@ def train(
         network.load_adapter(start_from)
     parameters = network.trained()
     optimiser = torch.optim.AdamW(parameters, lr=recipe.learning_rate, weight_decay=0.0, betas=(0.9, 0.98))
-    begun = resumed(out, network, optimiser, asdict(recipe))
+    begun = resumed(out, network, optimiser, recipe.fixed())
     clock, began, tokens = time.process_time(), time.monotonic(), 0
     batches = order(usable, recipe)
     last = out / "adapter.gguf"
@@ -128,7 +157,7 @@ def train(
             if ends or (step + 1) % recipe.checkpoint_steps == 0:
                 network.save_adapter(out / f"adapter-{step + 1:05d}.gguf")
                 network.save_adapter(last)
-                saved(out, step + 1, network, optimiser, asdict(recipe))
+                saved(out, step + 1, network, optimiser, recipe.fixed())
             if ends:
                 break
     return last
@@ -147,15 +176,35 @@ def saved(
 
 
 def resumed(out: Path, network: Network, optimiser: torch.optim.Optimizer, recipe: dict[str, object]) -> int:
-    """The step to go on from. A state of another recipe is no state of this run."""
+    """The step to go on from; what the log says of later ones is taken out. Raises StorageError (`other_run`) for the
+    state of another recipe, (`run_damaged`) for one that cannot be read.
+    """
     file = out / STATE_FILE
     if not file.exists():
+        _shorten(out / LOG_FILE, 0)
         return 0
-    state = torch.load(file, map_location="cpu", weights_only=True)
-    if state["recipe"] != recipe:
-        return 0
-    with torch.no_grad():
-        for parameter, matrix in zip(network.trained(), state["matrices"], strict=True):
-            parameter.copy_(matrix)
-    optimiser.load_state_dict(state["optimiser"])
-    return int(state["step"])
+    try:
+        state = torch.load(file, map_location="cpu", weights_only=True)
+        before = {name: value for name, value in state["recipe"].items() if name in recipe}
+        if before != recipe:
+            raise other_run(out, before, recipe)
+        with torch.no_grad():
+            for parameter, matrix in zip(network.trained(), state["matrices"], strict=True):
+                parameter.copy_(matrix)
+        optimiser.load_state_dict(state["optimiser"])
+        step = int(state["step"])
+    except (OSError, RuntimeError, ValueError, KeyError, EOFError, pickle.UnpicklingError) as error:
+        raise StorageError(
+            f"{file} cannot be read: {str(error).strip().partition(chr(10))[0]}",
+            hint="Take it away to begin this stage anew; the adapters beside it stay until they are written again.",
+            slug="run_damaged",
+        ) from error
+    _shorten(out / LOG_FILE, step)
+    return step
+
+
+def _shorten(log: Path, steps: int) -> None:
+    """Keep the first lines, one a step: a process that was killed wrote more of them than checkpoints."""
+    lines = log.read_bytes().splitlines(keepends=True)[:steps] if log.exists() else []
+    if log.exists():
+        log.write_bytes(b"".join(lines))
