@@ -8,9 +8,12 @@ reader or a busy machine must not cost them an answer.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from typing import Any
 
 import anyio
+from mcp.shared.dispatcher import coerce_request_id
+from mcp.shared.jsonrpc_dispatcher import cancelled_request_id_from_params
 from mcp.shared.message import SessionMessage
 from mcp_types import (
     CONNECTION_CLOSED,
@@ -39,8 +42,9 @@ class Relay:
         # no room in them: what was taken from us has reached whoever comes next
         self._to_server, self.incoming = anyio.create_memory_object_stream[Any](0)
         self.outgoing, self._from_server = anyio.create_memory_object_stream[SessionMessage](0)
-        self._theirs: set[str] = set()  # requests of the client that wait for our answer
-        self._ours: dict[str, RequestId] = {}  # and of the server that wait for the client's
+        # requests of the client that wait for our answer: how many of each id, since some clients give one twice
+        self._theirs: Counter[RequestId] = Counter()
+        self._ours: dict[RequestId, RequestId] = {}  # and of the server that wait for the client's
         self._changed = anyio.Event()
 
     async def carry(self, stdin: Any, stdout: Any) -> None:
@@ -69,19 +73,27 @@ class Relay:
 
     def _heard(self, message: Any) -> None:
         if isinstance(message, JSONRPCRequest) and message.method != _LASTS_FOR_EVER:
-            self._theirs.add(str(message.id))
+            self._theirs[coerce_request_id(message.id)] += 1
         elif isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
-            self._theirs.discard(str((message.params or {}).get("requestId")))  # such a one gets no answer
-        elif isinstance(message, JSONRPCResponse | JSONRPCError):
-            self._ours.pop(str(message.id), None)
+            if (cancelled := cancelled_request_id_from_params(message.params)) is not None:
+                self._settled(cancelled)  # such a one gets no answer
+        elif isinstance(message, JSONRPCResponse | JSONRPCError) and message.id is not None:
+            self._ours.pop(coerce_request_id(message.id), None)
 
     def _said(self, message: Any) -> None:
         if isinstance(message, JSONRPCRequest):
-            self._ours[str(message.id)] = message.id
-        elif isinstance(message, JSONRPCResponse | JSONRPCError):
-            self._theirs.discard(str(message.id))
+            self._ours[coerce_request_id(message.id)] = message.id
+        elif isinstance(message, JSONRPCResponse | JSONRPCError) and message.id is not None:
+            self._settled(message.id)
         self._changed.set()
         self._changed = anyio.Event()
+
+    def _settled(self, request: RequestId) -> None:
+        key = coerce_request_id(request)
+        if self._theirs[key] > 1:
+            self._theirs[key] -= 1
+        else:
+            del self._theirs[key]  # a Counter takes it where there is none
 
 
 def _nobody_there(request: RequestId) -> JSONRPCError:

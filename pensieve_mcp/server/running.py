@@ -93,7 +93,7 @@ def _serve_stdio(surface: Surface) -> int:
         anyio.run(serve)
     except BaseExceptionGroup as group:
         # A host that dies while an answer is written breaks the pipe: an ordinary end.
-        _, other = group.split((BrokenPipeError, ConnectionError))
+        _, other = group.split((BrokenPipeError, ConnectionError, anyio.BrokenResourceError))
         if other is not None:
             log.error("the connection failed", exc_info=other)
             return 1

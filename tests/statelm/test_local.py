@@ -332,6 +332,65 @@ for _ in range(10):
     subprocess.run([sys.executable, "-c", script], timeout=60, check=True, stdin=subprocess.DEVNULL)
 
 
+INTERRUPTED = """
+import os, signal, sys, threading, time
+from pensieve_mcp.statelm.backends import Choice, open_backend
+from pensieve_mcp.statelm.turns import Prompt
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a test runner may be started with it ignored
+choice = Choice("local", sys.argv[1], options={"context_tokens": "2048"})
+press = lambda: os.kill(os.getpid(), signal.SIGINT)
+"""
+WHILE_LOADING = """
+for number in range(30):
+    after = threading.Timer(number * 0.003, press)
+    try:
+        after.start()
+        backend = open_backend(choice)
+        time.sleep(0.3)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+    after.join()
+"""
+WHILE_WRITING = """
+heard, writes = [], threading.Event()
+def hear(text):
+    heard.append(text)
+    if len(heard) == 8:
+        writes.set()
+        time.sleep(0.05)  # whoever presses comes to it while the model goes on
+def later():
+    writes.wait()
+    time.sleep(0.06)
+    press()
+threading.Thread(target=later).start()
+backend = open_backend(choice, hear=hear)
+try:
+    backend.reply(Prompt((), text="the " * 40, grammar="root ::= [a-z ]{1500}", max_output_tokens=1500))
+except KeyboardInterrupt:
+    print("interrupted", len(heard) < 1500, flush=True)
+print(backend.reply(Prompt((), text="a", grammar='root ::= "yes"', max_output_tokens=8)).text)
+backend.close()
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+@pytest.mark.parametrize(
+    ("meanwhile", "says"),
+    [(WHILE_LOADING, "interrupted\n" * 30), (WHILE_WRITING, "interrupted True\nyes\n")],
+    ids=["loading", "writing"],
+)
+def test_ctrl_c_ends_what_the_model_does(noise: Path, meanwhile: str, says: str) -> None:
+    """Fault: it was swallowed where the runtime called back, and a load that it came with never ended."""
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED + meanwhile, str(noise)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
+    assert (done.returncode, done.stdout) == (0, says), done.stderr[-2000:]
+
+
 def test_the_real_runtime_is_broken_off_while_it_reads_a_long_prompt(speaking: Callable[..., Local]) -> None:
     calls = 0
 

@@ -207,6 +207,48 @@ run(sys.argv[1:])
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize("ids", [(1, 1, 1), (1, "1", 1), ("a", "a", 2)])
+def test_requests_of_one_id_are_all_answered_before_the_end(start: Start, ids: tuple[Any, ...]) -> None:
+    """Fault: the first answer to an id ended the wait for the others of it."""
+    server = start()
+    asked = [
+        call(ids[0], "note", {"key": "k", "summary": "s", "content": "c"}),
+        call(ids[1], "checkBudget", {}),
+        {"jsonrpc": "2.0", "id": ids[2], "method": "tools/list"},
+    ]
+    lines = [{**INITIALIZE, "id": 0}, INITIALIZED, *asked]
+    out, _ = server.communicate(b"".join(json.dumps(line).encode() + b"\n" for line in lines), timeout=60)
+    answers = [message for message in map(json.loads, out.splitlines()) if "id" in message]
+
+    assert sorted(map(str, ids)) == sorted(str(message["id"]) for message in answers[1:])
+    assert all("result" in message for message in answers)
+
+
+def test_a_cancelled_call_is_not_waited_for_however_its_id_is_spelled(start: Start) -> None:
+    server = start()
+    say(server, {**INITIALIZE, "id": 0}, INITIALIZED)
+    hear(server)
+    build = call("01", "buildIndex", {})  # type: ignore[arg-type]  # an id may be text
+    gone = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
+    began = time.monotonic()
+    say(server, build, gone)
+    server.communicate(timeout=60)
+
+    assert time.monotonic() - began < ANSWERING_SECONDS and server.returncode == 0
+
+
+def test_a_host_that_leaves_before_its_answers_is_an_ordinary_end(start: Start) -> None:
+    server = start()
+    assert server.stdin is not None and server.stdout is not None and server.stderr is not None
+    lists = [{"jsonrpc": "2.0", "id": number, "method": "tools/list"} for number in range(2, 32)]
+    say(server, INITIALIZE, INITIALIZED, *lists)
+    hear(server)
+    server.stdout.close()
+    server.stdin.close()
+
+    assert (server.wait(timeout=60), server.stderr.read()) == (0, b"")
+
+
 def test_a_question_to_a_person_is_not_waited_for_when_the_input_has_ended(start: Start) -> None:
     server = start(PENSIEVE_NOTE_DELETES="ask")
     can_ask = json.loads(json.dumps(INITIALIZE))

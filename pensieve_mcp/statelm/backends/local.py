@@ -10,9 +10,13 @@ from __future__ import annotations
 
 import json
 import secrets
+import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from pensieve_mcp.errors import BackendError
@@ -88,9 +92,10 @@ class Local:
             int(options["seed"]) if "seed" in options else None
         )  # of the first reply, one more for each
         try:
-            self._server: Any = xllamacpp.Server(params)
-            # answered once its loop turns: destroyed before that, it would miss its end and never come back
-            self._server.handle_metrics()
+            with _interrupts_held():
+                self._server: Any = xllamacpp.Server(params)
+                # answered once its loop turns: destroyed before that, it would miss its end and never come back
+                self._server.handle_metrics()
         except Exception as error:
             raise BackendError(
                 f"The model {path.name} cannot be loaded: {' '.join(str(error).split())[:200]}.",
@@ -122,9 +127,10 @@ class Local:
         else:
             request["prompt"] = prompt.text or printed(prompt.messages, prompt.tools)
         ask = self._server.handle_chat_completions if plain else self._server.handle_completions
-        hearing = _Hearing(self._hear, self.reply_seconds)
         try:
-            ask(request, hearing.take)
+            with _interrupts_held() as interrupted:
+                hearing = _Hearing(self._hear, self.reply_seconds, interrupted)
+                ask(request, hearing.take)
         except Exception as error:
             raise _failed(str(error)) from error
         return hearing.reply()
@@ -133,12 +139,34 @@ class Local:
         self._server = None
 
 
+@contextmanager
+def _interrupts_held() -> Iterator[Callable[[], bool]]:
+    """Whether Ctrl-C came, which is passed on at the end. Raised inside, the runtime would swallow it where it calls us
+    back, and be destroyed half begun where it loads.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield lambda: False
+        return
+    came: list[tuple[int, FrameType | None]] = []
+    signal.signal(signal.SIGINT, lambda number, frame: came.append((number, frame)))
+    try:
+        yield lambda: bool(came)
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if came:
+            before(*came[0])
+
+
 class _Hearing:
     """Pieces of one reply as the runtime hands them over. It swallows what a listener raises, so that is kept here and
     raised afterwards; the answer True ends the reply at once."""
 
-    def __init__(self, hear: Callable[[str], None], seconds: float) -> None:
+    def __init__(
+        self, hear: Callable[[str], None], seconds: float, interrupted: Callable[[], bool] = lambda: False
+    ) -> None:
         self._hear = hear
+        self._interrupted = interrupted
         self._seconds = seconds
         self._ending = time.monotonic() + seconds
         self._text: list[str] = []
@@ -147,6 +175,8 @@ class _Hearing:
         self._usage = Usage()
 
     def take(self, event: Any) -> bool:
+        if self._interrupted():
+            return True
         try:
             return self._take(json.loads(event) if isinstance(event, str | bytes) else event)
         except BaseException as raised:
