@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -23,6 +26,8 @@ SELF_SHARE = 0.25  # of the samples of the second stage are of the model's own p
 SMALL_LIBRARIES, SMALL_SEED = 40, 12
 LAST_SEED, LAST_RATE = 13, 5e-4  # of the stage in which all kinds are in balance
 READING_SEED, READING_RATE = 14, 2e-4  # of the one with more that is read in order
+RATE = click.FloatRange(min=0, min_open=True)
+SEED = click.IntRange(0, 2**31 - 1)
 EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
 FOLDER = click.Path(file_okay=False, path_type=Path)
 TEXT = click.option(
@@ -62,6 +67,26 @@ def base_of(shell: Shell, given: Path | None) -> Path:
     return found
 
 
+@contextmanager
+def heeding_interrupts() -> Iterator[Callable[[], bool]]:
+    """Whether to stop: the first Ctrl-C ends after the step that runs, so that it is saved, and is passed on then."""
+    pressed: list[int] = []
+
+    def heard(number: int, _: FrameType | None) -> None:
+        if pressed:
+            raise KeyboardInterrupt
+        pressed.append(number)
+        say("Stopping after this step; once more stops at once.")
+
+    before = signal.signal(signal.SIGINT, heard)
+    try:
+        yield lambda: bool(pressed)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if pressed:
+        raise KeyboardInterrupt
+
+
 def time_of(line: Mapping[str, float]) -> str:
     """What a line of a run's log says of its cost."""
     return f"{line['seconds']:.0f} s, {line['cpu_seconds']:.0f} of them CPU"
@@ -99,8 +124,8 @@ def player_of(model: Path, temperature: float) -> str:
 @click.command(short_help="Samples from the model's own play.")
 @click.option("--model", "model_file", type=EXISTING, required=True, help="The merged GGUF that plays.")
 @click.option("--tasks", type=click.IntRange(1), default=300, show_default=True)
-@click.option("--seed", type=int, default=11, show_default=True)
-@click.option("--temperature", type=float, default=0.7, show_default=True)
+@click.option("--seed", type=SEED, default=11, show_default=True)
+@click.option("--temperature", type=click.FloatRange(min=0), default=0.7, show_default=True)
 @click.option("--mix", type=EXISTING, help="Samples of the teacher to mix in, half and half.")
 @click.option("--paragraphs", type=click.IntRange(1), default=LIBRARY_PARAGRAPHS, show_default=True)
 @click.option(
@@ -145,12 +170,12 @@ def selfplay(
 @click.option(
     "--snapshots", type=click.IntRange(1), default=2, show_default=True, help="Learned of each rollout."
 )
-@click.option("--rate", type=float, default=2e-5, show_default=True)
-@click.option("--temperature", type=float, default=1.0, show_default=True)
-@click.option("--rank", type=click.IntRange(1), default=16, show_default=True)
+@click.option("--rate", type=RATE, default=2e-5, show_default=True)
+@click.option("--temperature", type=click.FloatRange(min=0), default=1.0, show_default=True)
+@click.option("--rank", type=click.IntRange(1, 1_024), default=16, show_default=True)
 @click.option("--first-layer", type=click.IntRange(0), default=10, show_default=True)
 @click.option("--paragraphs", type=click.IntRange(1), default=400, show_default=True)
-@click.option("--seed", type=int, default=7, show_default=True)
+@click.option("--seed", type=SEED, default=7, show_default=True)
 @click.option("--out", type=FOLDER, default=Path("grpo"), show_default=True)
 @BASE
 @TEXT
@@ -222,9 +247,9 @@ def grpo(
     help="Of a last, short stage with more that is read in order, without search.",
 )
 @click.option("--start-from", type=EXISTING, help="An adapter to begin with instead of none.")
-@click.option("--rate", type=float, default=1e-3, show_default=True, help="Highest, of the first stage.")
+@click.option("--rate", type=RATE, default=1e-3, show_default=True, help="Highest, of the first stage.")
 @click.option("--checkpoint", type=click.IntRange(1), default=100, show_default=True, help="Steps between.")
-@click.option("--seed", type=int, default=7, show_default=True)
+@click.option("--seed", type=SEED, default=7, show_default=True)
 @click.option(
     "--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes that make data."
 )
@@ -274,11 +299,20 @@ def full(
     recipe = learning.Recipe(seed=seed, steps=steps, learning_rate=rate, checkpoint_steps=checkpoint)
 
     def trained(on: list[samples.Sample], stage: str, recipe: Any, start: Path | None, **more: Any) -> Path:
-        return Path(
-            learning.train(
-                source, on, out / stage, recipe, start_from=start, device=where, progress=progress, **more
+        with heeding_interrupts() as stop:
+            return Path(
+                learning.train(
+                    source,
+                    on,
+                    out / stage,
+                    recipe,
+                    start_from=start,
+                    device=where,
+                    progress=progress,
+                    stop=stop,
+                    **more,
+                )
             )
-        )
 
     last = trained(taught, "first", recipe, start_from, until=until)
     own: list[samples.Sample] = []

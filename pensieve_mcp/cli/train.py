@@ -12,9 +12,12 @@ import click
 from pensieve_mcp.cli.learning import (
     DEVICE,
     LIBRARY_PARAGRAPHS,
+    RATE,
+    SEED,
     base_of,
     full,
     grpo,
+    heeding_interrupts,
     needing_torch,
     selfplay,
     text_of,
@@ -40,7 +43,7 @@ for command in (selfplay, grpo, full):
 
 @train.command(short_help="Play tasks with the scripted teacher, cut into samples.")
 @click.option("--tasks", "count", type=click.IntRange(1), default=4_400, show_default=True)
-@click.option("--seed", type=int, default=7, show_default=True)
+@click.option("--seed", type=SEED, default=7, show_default=True)
 @click.option(
     "--text",
     "text_folder",
@@ -97,12 +100,12 @@ def data(
 )
 @click.option("--steps", type=click.IntRange(1), default=1_600, show_default=True)
 @click.option("--batch", type=click.IntRange(1), default=8, show_default=True)
-@click.option("--rate", type=float, default=1e-3, show_default=True)
-@click.option("--rank", type=click.IntRange(1), default=16, show_default=True)
+@click.option("--rate", type=RATE, default=1e-3, show_default=True)
+@click.option("--rank", type=click.IntRange(1, 1_024), default=16, show_default=True)
 @click.option("--first-layer", type=click.IntRange(0), default=10, show_default=True)
 @click.option("--checkpoint", type=click.IntRange(1), default=200, show_default=True)
 @click.option("--threads", type=click.IntRange(1), default=1, show_default=True)
-@click.option("--seed", type=int, default=7, show_default=True)
+@click.option("--seed", type=SEED, default=7, show_default=True)
 @DEVICE
 @command_options
 def sft(
@@ -141,15 +144,17 @@ def sft(
         if line["step"] % 10 == 0 or line["step"] == steps:
             say(f"step {line['step']:.0f}: loss {line['loss']:.4f}, {time_of(line)}")
 
-    last = training.train(
-        base_of(shell, base),
-        list(samples.load(file)),
-        out,
-        recipe,
-        start_from=start_from,
-        device=device,
-        progress=progress,
-    )
+    with heeding_interrupts() as stop:
+        last = training.train(
+            base_of(shell, base),
+            list(samples.load(file)),
+            out,
+            recipe,
+            start_from=start_from,
+            device=device,
+            progress=progress,
+            stop=stop,
+        )
     put(f"{last}")
 
 
@@ -169,7 +174,7 @@ def sft(
     show_default=True,
     help="6,500 are about 400,000 tokens.",
 )
-@click.option("--seed", type=int, default=31, show_default=True)
+@click.option("--seed", type=SEED, default=31, show_default=True)
 @click.option("--text", "text_folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--show", is_flag=True, help="Print every answer.")
 @json_option

@@ -295,6 +295,6 @@ def _packed_field(field: Field) -> bytes:
 def _damaged(path: Path, why: str) -> BackendError:
     return BackendError(
         f"{path.name} cannot be used as a GGUF model: {why}.",
-        hint="Install it again: pensieve model install",
+        hint="If it is the bundled one, install it again: pensieve model install. Else name another file.",
         slug="bad_model",
     )

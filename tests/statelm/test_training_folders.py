@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from pensieve_mcp.errors import StorageError
+from pensieve_mcp.errors import BackendError, StorageError
 from pensieve_mcp.statelm.training import pipeline
 from pensieve_mcp.statelm.training.runs import LOCK, MADE_WITH, stage
-from pensieve_mcp.statelm.training.samples import Sample
-from pensieve_mcp.statelm.training.tasks import text_of_python
+from pensieve_mcp.statelm.training.samples import Sample, load, save
+from pensieve_mcp.statelm.training.tasks import text_of_folder, text_of_python
 
 sys.path.insert(0, str(Path(__file__).parent))
 import tiny
@@ -118,6 +119,79 @@ def test_a_killed_runs_log_says_each_step_once(sft: Any, recipe: Any, tmp_path: 
 
     lines = [json.loads(line) for line in (out / sft.LOG_FILE).read_text("utf-8").splitlines()]
     assert [line["step"] for line in lines] == [1, 2, 3, 4, 5, 6] and lines[2]["loss"] != 9.0
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_ctrl_c_saves_the_step_that_was_made(sft: Any, tmp_path: Path) -> None:
+    """Fault: it said that what was finished is kept, and all steps since the last checkpoint were lost."""
+    base, file, out = tiny.base(tmp_path / "base.gguf"), tmp_path / "s.jsonl", tmp_path / "run"
+    save(SAMPLES, file)
+    command = [sys.executable, "-m", "pensieve_mcp.cli", "train", "sft", "--samples", str(file), "--base", str(base),
+               "--out", str(out), "--steps", "100000", "--checkpoint", "90000", "--rank", "4", "--first-layer", "1",
+               "--device", "cpu"]  # fmt: skip
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, encoding="utf-8",
+                               preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))  # fmt: skip
+    assert process.stderr is not None
+    with process, ended(process):
+        assert process.stderr.readline().startswith("step 10:")
+        process.send_signal(signal.SIGINT)
+        said = process.stderr.read()
+        assert process.wait(60) == 130 and "Stopping after this step" in said
+
+    steps = len((out / sft.LOG_FILE).read_text("utf-8").splitlines())
+    assert (out / f"adapter-{steps:05d}.gguf").exists() and (out / "adapter.gguf").exists()
+    assert sft.torch.load(out / sft.STATE_FILE, weights_only=True)["step"] == steps
+
+
+def test_an_adapter_of_another_shape_is_no_beginning(sft: Any, recipe: Any, tmp_path: Path) -> None:
+    """Fault: one of rank 1 was spread over eight, and one of more layers lost some, without a word."""
+    base = tiny.base(tmp_path / "base.gguf")
+    for other in (replace(recipe, rank=1), replace(recipe, first_layer=0), replace(recipe, alpha=4.0)):
+        low = sft.train(base, SAMPLES, tmp_path / "low" / str(other.__hash__()), other, until=1)
+        with pytest.raises(BackendError, check=lambda error: error.slug == "other_adapter"):
+            sft.train(base, SAMPLES, tmp_path / "run" / str(other.__hash__()), recipe, start_from=low)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["{", "[1]", '"text"', '{"kind": "k", "last": "drop"}', '{"kind": "k", "last": "drop", "pieces": [[1, true]]}',
+     '{"kind": "k", "last": "drop", "pieces": 7}', "\x93\xff"],
+)  # fmt: skip
+def test_a_line_that_is_no_sample_is_named(tmp_path: Path, line: str) -> None:
+    file = tmp_path / "s.jsonl"
+    save(SAMPLES[:2], file)
+    with file.open("ab") as more:
+        more.write(line.encode("latin-1") + b"\n")
+    with refused("bad_samples") as told:
+        list(load(file))
+    assert f"Line 3 of {file}" in str(told.value)
+
+
+def test_where_nothing_can_be_learned_from_it_is_said(sft: Any, recipe: Any, tmp_path: Path) -> None:
+    base = tiny.base(tmp_path / "base.gguf")
+    for samples in (
+        [],
+        [Sample("k", (("only read", False),), "drop")],
+        [Sample("k", (("x" * 900, True),), "drop")],
+    ):
+        with refused("no_samples"):
+            sft.train(
+                base,
+                samples,
+                tmp_path / f"run{len(samples)}{samples and len(samples[0].pieces[0][0])}",
+                recipe,
+            )
+
+
+def test_text_of_one_file_and_of_an_empty_one_is_split(tmp_path: Path) -> None:
+    """Faults: the only file was held out in silence, and an empty one was a crash."""
+    words = "The keeper of the lighthouse wrote down what the weather was like on day"
+    sentences = [f"{words} {'abcdefghij'[n % 10] * (1 + n // 10)}." for n in range(900)]
+    (tmp_path / "a.md").write_text("", encoding="utf-8")
+    (tmp_path / "b.md").write_text(" ".join(sentences), encoding="utf-8")
+    train, test = text_of_folder(tmp_path, "train"), text_of_folder(tmp_path, "test")
+
+    assert len(train) > 500 and len(test) > 100 and not set(train) & set(test)
 
 
 def test_two_processes_do_not_write_one_stage(tmp_path: Path) -> None:

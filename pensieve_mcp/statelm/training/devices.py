@@ -23,7 +23,12 @@ def device_of(name: str) -> torch.device:
     try:
         device = torch.device(name)
         torch.ones(1, device=device).item()
-    except (RuntimeError, AssertionError, NotImplementedError) as error:  # whichever a build of torch raises
+    except (
+        RuntimeError,
+        AssertionError,
+        ImportError,
+        AttributeError,
+    ) as error:  # whichever a build of torch raises
         reason = str(error).strip().partition("\n")[0]
         raise BackendError(
             f"torch {torch.__version__} cannot compute on {name!r}: {reason}",

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from pensieve_mcp.errors import BackendError
 from pensieve_mcp.statelm.gguf import F16, Field, Gguf, write
 from pensieve_mcp.statelm.training.samples import Encoded
 
@@ -203,8 +204,21 @@ class Network(nn.Module):
         write(path, fields, tensors)
 
     def load_adapter(self, path: Path) -> None:
-        """Go on from an adapter of the same rank and layers."""
+        """Go on from an adapter of the same rank, layers and scale. Raises BackendError for another one."""
         source = Gguf.open(path)
+        wanted = {
+            f"{name}.lora_{letter}": tuple(matrix.shape)
+            for name, one in self.low_ranks()
+            for letter, matrix in (("a", one.a), ("b", one.b))
+            if matrix is not None
+        }
+        alpha = source.fields.get("adapter.lora.alpha")
+        if {t.name: t.shape for t in source.tensors} != wanted or alpha is None or alpha.value != self.alpha:
+            raise BackendError(
+                f"{path.name} is an adapter of another rank, other layers or another scale than the one to be trained.",
+                hint="Give the --rank and --first-layer that it was made with.",
+                slug="other_adapter",
+            )
         with torch.no_grad():
             for name, one in self.low_ranks():
                 for letter, matrix in (("a", one.a), ("b", one.b)):

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pensieve_mcp.errors import StorageError
 from pensieve_mcp.statelm.template import END, START
 
 CHOICE_WEIGHT = 2.0  # of the verb and of a number; the words of a query or an answer follow from them
@@ -100,7 +101,22 @@ def save(samples: Iterable[Sample], path: Path) -> int:
 
 
 def load(path: Path) -> Iterator[Sample]:
-    with path.open(encoding="utf-8") as file:
-        for line in file:
-            value = json.loads(line)
-            yield Sample(value["kind"], tuple((t, bool(b)) for t, b in value["pieces"]), value["last"])
+    """What `save` wrote. Raises StorageError for a line that is no sample."""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                value = json.loads(line)
+                pieces = tuple((_text(text), bool(learned)) for text, learned in value["pieces"])
+                yield Sample(_text(value["kind"]), pieces, _text(value["last"]))
+            except (ValueError, KeyError, TypeError) as error:
+                raise StorageError(
+                    f"Line {number} of {path} is no sample ({type(error).__name__}).",
+                    hint="pensieve train data and selfplay write files of samples.",
+                    slug="bad_samples",
+                ) from error
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(value)
+    return value

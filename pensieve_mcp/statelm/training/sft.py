@@ -121,7 +121,12 @@ def _trained(
     made = [encoded(sample, tokenizer) for sample in samples]
     usable = [one for one in made if len(one.tokens) <= recipe.max_tokens and any(one.weights)]
     if not usable:
-        raise ValueError("no sample fits into max_tokens")
+        raise StorageError(
+            f"None of {len(samples):,} samples can be learned from: one must hold an action and fit into "
+            f"{recipe.max_tokens} tokens.",
+            hint="pensieve train data writes such samples.",
+            slug="no_samples",
+        )
     network = Network(source, rank=recipe.rank, alpha=recipe.alpha, first=recipe.first_layer, device=where)
     if start_from is not None:
         network.load_adapter(start_from)
@@ -193,9 +198,17 @@ def resumed(out: Path, network: Network, optimiser: torch.optim.Optimizer, recip
                 parameter.copy_(matrix)
         optimiser.load_state_dict(state["optimiser"])
         step = int(state["step"])
-    except (OSError, RuntimeError, ValueError, KeyError, EOFError, pickle.UnpicklingError) as error:
+    except (
+        OSError,
+        RuntimeError,
+        ValueError,
+        KeyError,
+        TypeError,
+        EOFError,
+        pickle.UnpicklingError,
+    ) as error:
         raise StorageError(
-            f"{file} cannot be read: {str(error).strip().partition(chr(10))[0]}",
+            f"{file} cannot be read: {str(error).strip().partition(chr(10))[0] or type(error).__name__}.",
             hint="Take it away to begin this stage anew; the adapters beside it stay until they are written again.",
             slug="run_damaged",
         ) from error

@@ -29,6 +29,8 @@ from pensieve_mcp.statelm.training.phrasings import (
 from pensieve_mcp.statelm.training.relations import HABITS, LISTS, RELATIONS, Habit, Relation, hops
 from pensieve_mcp.statelm.training.worlds import MAKERS, Dice, dice
 
+TEST_EVERY = 5  # of so many pieces of text one is held out
+FILE_CHARS, PIECE_CHARS = 200_000, 10_000
 KINDS = (
     "single",
     "held",
@@ -136,21 +138,25 @@ def _source(module: str) -> str | None:
 
 
 def text_of_folder(folder: Path, split: str) -> list[str]:
-    """Sentences of the text files of a folder, split by file."""
-    pieces = [
-        path.read_text("utf-8", "replace")[:200_000]
+    """Sentences of the text files of a folder, split by file; by pieces of them where there are fewer than five."""
+    texts = [
+        path.read_text("utf-8", "replace")
         for path in sorted(folder.rglob("*"))
         if path.is_file() and path.suffix.lower() in ("", ".txt", ".md", ".rst")
     ]
-    return _prose(pieces, split)
+    if len(texts) >= TEST_EVERY:
+        return _prose((text[:FILE_CHARS] for text in texts), split)
+    return _prose((t[at : at + PIECE_CHARS] for t in texts for at in range(0, len(t), PIECE_CHARS)), split)
 
 
 def _prose(pieces: Iterable[str], split: str) -> list[str]:
     """Sentences of one split; what occurs in both counts as training's."""
     found: dict[str, dict[str, None]] = {"train": {}, "test": {}}
     for place_, piece in enumerate(pieces):
-        part = found["test" if place_ % 5 == 0 else "train"]
+        part = found["test" if place_ % TEST_EVERY == 0 else "train"]
         for sentence in re.split(r"(?<=[.!?])\s+", " ".join(piece.split())):
+            if not sentence:
+                continue
             letters = sum(c.isalpha() or c == " " for c in sentence)
             whole = sentence[0].isupper() and sentence[-1] in ".!?" and not CODE.search(sentence)
             if whole and 40 < len(sentence) < 240 and letters > 0.9 * len(sentence):
