@@ -362,6 +362,25 @@ def test_a_question_about_oneself_is_shown_what_somebody_says_of_themselves(fold
     assert re.search(r"I live in Trea these days\. [=~]\d", loop.prompt().text)
 
 
+def test_a_heading_is_not_taken_for_what_it_stands_above(folder, open_workspace) -> None:
+    """Fault: "# Lease of the flat in Harrow Street 12" was noted, and the lease ended on 12."""
+    (folder / "lease.md").write_text(
+        "# Lease of the flat in Harrow Street 12\n\nThe lease begins in 2024 and ends in 2027.\n",
+        encoding="utf-8",
+    )
+    (folder / "bare.md").write_text("# Lease of the barn\n", encoding="utf-8")
+    (folder / "lease.py").write_text("# A lease may end at any time\nlease = None\n", encoding="utf-8")
+    loop = Loop.over(open_workspace(), "when does the lease end", Compact())
+    write(loop, loop.prompt().forced)
+    found = loop.prompt().text
+    write(loop, f"read {number_of(loop, 'The lease begins in 2024')}")
+    read = loop.prompt().text
+
+    assert "# Lease of the barn =" in found, "it is all there is in its document"
+    assert "# A lease may end at any time" in found, "a comment is no heading"
+    assert "# Lease of the flat" not in found and "Street 12 =" not in read and "ends in 2027. =1" in read
+
+
 def test_the_same_told_of_another_is_not_offered_as_a_note(folder, open_workspace) -> None:
     last = logged(folder, 2)
     loop = Loop.over(

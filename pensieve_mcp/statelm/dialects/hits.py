@@ -22,8 +22,16 @@ from pensieve_mcp.statelm.dialects.view import (
     SHOWN_HITS,
     around,
     short,
+    telling,
 )
-from pensieve_mcp.statelm.sentences import asks_latest, coverage, names, of_oneself, sentences, without_latest
+from pensieve_mcp.statelm.sentences import (
+    asks_latest,
+    coverage,
+    names,
+    of_oneself,
+    sentences,
+    without_latest,
+)
 
 if TYPE_CHECKING:
     from pensieve_mcp.corpus.store import CorpusStore
@@ -51,9 +59,10 @@ def hit_lines(
         listed |= _last_of(conversation, query, listed)
     ranked: list[_Ranked] = []
     for chunk_id, told in listed.items():
+        tell = telling(conversation.workspace.corpus, chunk_id, told)
         best = max(
             ((*_fit(question, wanted, told, place, bool(noted)), place if latest else -place)
-             for place in range(len(told)) if told[place] not in noted),
+             for place in range(len(told)) if told[place] in tell and told[place] not in noted),
             default=None,
         )  # fmt: skip
         if best is not None:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pensieve_mcp.errors import PensieveError
 from pensieve_mcp.statelm.sentences import (
     STOP,
     WORD,
@@ -26,6 +27,7 @@ from pensieve_mcp.statelm.sentences import (
 )
 
 if TYPE_CHECKING:
+    from pensieve_mcp.corpus.store import CorpusStore
     from pensieve_mcp.ledger.events import Entry
     from pensieve_mcp.statelm.conversation import Conversation
 
@@ -43,6 +45,7 @@ SCAN_COVERAGE = (
 OWN_WORDS = 0.15  # of coverage, that a sentence about oneself is worth to a question about oneself
 LATEST_FIRST = "latest first"
 HIT = re.compile(r"^(\d+)([=~]) (.*)$", re.M)
+HEADING = re.compile(r"#{1,6} ")
 DATED = re.compile(r"^\W*(\d{4}-\d\d-\d\d)")
 
 
@@ -147,7 +150,8 @@ def view_of(conversation: Conversation, *, search: bool = True, crowded: bool = 
         entry = live["readChunk"][1]
         text = tuple(sentences(conversation.text_of(entry)))
         source = entry.message.chunk_ids[0] if entry.message.chunk_ids else None
-        notable = _notable(conversation.question, query if search else "", text, notes, search)
+        tell = text if source is None else telling(conversation.workspace.corpus, source, text)
+        notable = _notable(conversation.question, query if search else "", text, tell, notes, search)
         if not search and notable:  # shown as if a search had led here: that is what the model knows best
             query = query_of(conversation.question)
             best = max(notable, key=lambda one: coverage(conversation.question, one))
@@ -178,13 +182,31 @@ def hits_of(text: str) -> list[Hit]:
     return [Hit(int(number), mark, sentence) for number, mark, sentence in HIT.findall(text)]
 
 
+def telling(corpus: CorpusStore, chunk_id: int, listed: Sequence[str]) -> list[str]:
+    """The sentences of a chunk without its headings, which name what is told below them; all where there is nothing
+    else. What looks like one may be a comment in a program."""
+    marked = [one for one in listed if HEADING.match(one)]
+    if not marked:
+        return list(listed)
+    try:
+        chunk = corpus.chunk(chunk_id)
+        text = corpus.chunk_text(chunk)
+        headings = {
+            one for one in marked
+            if one.strip("# ") in corpus.heading_at(chunk.document_id, chunk.span.start + max(0, text.find(one)))
+        }  # fmt: skip
+    except PensieveError:
+        return list(listed)  # its document went away meanwhile
+    return [one for one in listed if one not in headings] or list(listed)
+
+
 def _notable(
-    question: str, query: str, text: Sequence[str], noted: Sequence[str], search: bool
+    question: str, query: str, text: Sequence[str], tell: Sequence[str], noted: Sequence[str], search: bool
 ) -> tuple[str, ...]:
-    """Of the sentences in sight those that hold most of the query or the question, in the order of the text; of those
-    alike the last where the question asks for the latest. Where some are about all names of the query, only these;
-    without search, where nothing led here, only those about all names of the question."""
-    every = [one for one in dict.fromkeys(text) if one not in noted and len(one.split()) > 1]
+    """Of the sentences that tell something those that hold most of the query or the question, in the order of the text;
+    of those alike the last where the question asks for the latest. Where some are about all names of the query, only
+    these; without search, where nothing led here, only those about all names of the question."""
+    every = [one for one in dict.fromkeys(tell) if one not in noted and len(one.split()) > 1]
     about = _about(names(f"of {query}") if search else names(question), text, every)
     if about or not search:
         every = about
