@@ -41,6 +41,7 @@ Reword = Callable[[str], str]
 AUTHOR = "merger"
 REWORDINGS = 50  # groups of notes that a model is asked about in one run
 WORKERS = 4  # conversations looked at at once: the work is reading SQLite and unpacking
+MOST_EVIDENCE = 50  # of a result
 MERGED_STATUSES = ("active",)
 """Only these are merged: what needs a person's look must not vanish into another note."""
 
@@ -394,9 +395,12 @@ def _result(workspace: Workspace, source: str, body: dict[str, object]) -> Propo
         workspace,
         [
             (one, None, "") if re.match(r"[cm][0-9]+(\.[0-9]+)?\Z", one, re.IGNORECASE) else (None, one, "")
-            for one in places[:50]
+            for one in places[:MOST_EVIDENCE]
         ],
     )
+    # what a cited note rests on carries the answer as well; a note of the reader's own is not shown beside others
+    carried = [piece for one in noted for piece in workspace.notebook.read(one).evidence]
+    evidence = tuple(dict.fromkeys((*evidence, *carried)))[:MOST_EVIDENCE]
     question = str(body.get("question", ""))  # those kept by an older version have none
     lines = [f"Question: {question}"] if question else []
     lines += [f"Goal: {body['goal']}"] if body["goal"] else []
