@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from pensieve_mcp.budget import heaviest
+from pensieve_mcp.corpus.types import Span
 from pensieve_mcp.errors import Miscast, NoSuchChunk, NotReady, OverBudget
 from pensieve_mcp.handles import parse_chunk_id
 from pensieve_mcp.spellbook.registry import Args, Handle, Outcome, Result, spell
-from pensieve_mcp.spellbook.wording import bytes_of, cut_to_bytes, listing
+from pensieve_mcp.spellbook.wording import bytes_of, chunk_ids, cut_to_bytes, listing
 
 if TYPE_CHECKING:
     from pensieve_mcp.corpus.types import Chunk
@@ -68,57 +70,31 @@ def read_chunk(episode: Episode, args: ReadArgs) -> Outcome:
         around += bytes_of(episode.advice(episode.budget().left)) + FRAME_BYTES
         room = max(LEAST_TEXT_BYTES, limit - around)
     fresh = corpus.freshness([document.document_id])[document.document_id]
-    parts: list[ReadPart] = []
-    lines: list[str] = []
-    next_offset = None
-    for place, piece in enumerate(chunks):
-        text = corpus.chunk_text(piece)
-        begin = args.offset if len(chunks) == 1 else 0
-        if begin >= len(text) and begin:
-            raise Miscast(
-                f"offset is {begin:,}, but c{piece.chunk_id} has {len(text):,} characters.",
-                hint="Leave offset out to read from its start.",
-                slug="bad_argument",
-            )
-        head = (
-            f"[c{piece.chunk_id} · {corpus.locator(piece.document_id, piece.span)}]"
-            if len(chunks) > 1
-            else ""
+    pages, next_offset = _shown(episode, chunk, chunks, args.offset, room)
+    parts = [
+        ReadPart(
+            chunk_id=page.chunk.chunk_id,
+            content=page.content,
+            start_pos=page.chunk.span.start + page.begin,
+            end_pos=page.chunk.span.start + page.begin + len(page.content),
+            path=document.path,
+            locator=page.locator,
+            fresh=fresh,
         )
-        space = room - bytes_of(listing(lines)) - bytes_of(head)
-        taken = cut_to_bytes(text[begin:], space)
-        if not taken:
-            lines.append(
-                f"[left out for length: c{piece.chunk_id}"
-                + (f" to c{chunks[-1].chunk_id}" if place < len(chunks) - 1 else "")
-                + "]"
-            )
-            break
-        content = text[begin : begin + taken]
-        lines.append(f"{head}\n{content}" if head else content)
-        span_start = piece.span.start + begin
-        parts.append(
-            ReadPart(
-                chunk_id=piece.chunk_id,
-                content=content,
-                start_pos=span_start,
-                end_pos=span_start + taken,
-                path=document.path,
-                locator=corpus.locator(piece.document_id, piece.span),
-                fresh=fresh,
-            )
+        for page in pages
+    ]
+    ids = tuple(part.chunk_id for part in parts)
+    first, last = (next(n for n, c in enumerate(chunks) if c.chunk_id == ids[end]) for end in (0, -1))
+    lines = [_left_out(chunks[:first])] if first else []
+    for page in pages:
+        lines.append(f"{page.head}\n{page.content}" if len(chunks) > 1 else page.content)
+    if next_offset is not None:
+        rest = len(corpus.chunk_text(chunk)) - next_offset
+        lines.append(
+            f"[{rest:,} more characters: readChunk(chunk_id={chunk.chunk_id}, offset={next_offset})]"
         )
-        if begin + taken < len(text):
-            next_offset = begin + taken if len(chunks) == 1 else None
-            lines.append(
-                f"[{len(text) - begin - taken:,} more characters: "
-                f"readChunk(chunk_id={piece.chunk_id}, offset={begin + taken})]"
-            )
-            if len(chunks) > 1 and place < len(chunks) - 1:
-                lines.append(
-                    f"[left out for length: c{chunks[place + 1].chunk_id} to c{chunks[-1].chunk_id}]"
-                )
-            break
+    if last + 1 < len(chunks):
+        lines.append(_left_out(chunks[last + 1 :]))
     if fresh == "changed":
         lines.append(
             "[The file has changed since it was indexed; this is the text as indexed. buildIndex reads it anew.]"
@@ -127,21 +103,92 @@ def read_chunk(episode: Episode, args: ReadArgs) -> Outcome:
         lines.append("[The file is gone; this is the text as indexed.]")
     elif fresh == "unreadable":
         lines.append("[The file cannot be read now; this is the text as indexed.]")
-    progress = f"{position + 1}/{total}"
+    progress = read = f"{position + 1}/{total}"
     locator = corpus.locator(chunk.document_id, chunk.span)
+    if len(parts) > 1:
+        begin, _ = corpus.position_of(ids[0], chunk_set)
+        end, _ = corpus.position_of(ids[-1], chunk_set)
+        read = f"{begin + 1}–{end + 1}/{total}"
+        locator = corpus.locator(chunk.document_id, Span(parts[0].start_pos, parts[-1].end_pos))
     where = f"{document.path} {locator}".strip()
-    ids = tuple(part.chunk_id for part in parts)
-    named = f"c{ids[0]}" if len(ids) == 1 else f"c{ids[0]}–c{ids[-1]}" if ids else f"c{chunk.chunk_id}"
+    named = chunk_ids(ids)
     return Outcome(
         ReadResult(
             retrieved_chunk=parts, chunk_id=chunk.chunk_id, reading_progress=progress, next_offset=next_offset
         ),
         listing(lines),
-        facts=(named, where, progress),
+        facts=(named, where, read),
         label=f"{named} {where}",
         chunk_ids=ids,
         exempt=args.max_bytes is not None,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """What is shown of one chunk: its text from the character `begin` on."""
+
+    chunk: Chunk
+    begin: int
+    content: str
+    locator: str
+
+    @property
+    def head(self) -> str:
+        return f"[c{self.chunk.chunk_id} · {self.locator}]"
+
+
+def _shown(
+    episode: Episode, wanted: Chunk, chunks: list[Chunk], offset: int, room: int
+) -> tuple[list[_Page], int | None]:
+    """The pages that fit in `room` bytes, in document order, and where the wanted chunk goes on if it is cut.
+
+    The chunk that was asked for comes first of all, then its neighbours, whole ones, the nearest first; none stands
+    beyond one that is left out. Raises Miscast for an offset beyond its end.
+    """
+    corpus = episode.workspace.corpus
+    text = corpus.chunk_text(wanted)
+    if offset and offset >= len(text):
+        raise Miscast(
+            f"offset is {offset:,}, but c{wanted.chunk_id} has {len(text):,} characters.",
+            hint="Leave offset out to read from its start.",
+            slug="bad_argument",
+        )
+
+    def page(chunk: Chunk) -> _Page:
+        begin, content = (offset, text[offset:]) if chunk is here else (0, corpus.chunk_text(chunk))
+        return _Page(chunk, begin, content, corpus.locator(chunk.document_id, chunk.span))
+
+    def size(one: _Page) -> int:
+        return bytes_of(one.content) + (bytes_of(one.head) + 2 if len(chunks) > 1 else 0)
+
+    place = next(n for n, chunk in enumerate(chunks) if chunk.chunk_id == wanted.chunk_id)
+    here = chunks[place]
+    every = [page(chunk) for chunk in chunks]
+    whole = every[place]
+    around = size(replace(whole, content=""))
+    if len(every) > 1 and sum(map(size, every)) > room:
+        named = sum(bytes_of(_left_out(side)) + 1 for side in (chunks[:place], chunks[place + 1 :]) if side)
+        room = max(LEAST_TEXT_BYTES + around, room - named)
+    if size(whole) > room:
+        taken = max(1, cut_to_bytes(whole.content, room - around))
+        return [replace(whole, content=whole.content[:taken])], offset + taken
+    pages = [whole]
+    room -= size(whole)
+    for distance in range(1, len(every)):
+        beside = [every[n] for n in (place - distance, place + distance) if 0 <= n < len(every)]
+        for one in beside:
+            if size(one) <= room:
+                room -= size(one)
+                pages.append(one)
+        if not beside or any(one not in pages for one in beside):
+            break
+    pages.sort(key=lambda one: one.chunk.position)
+    return pages, None
+
+
+def _left_out(chunks: list[Chunk]) -> str:
+    return f"[left out for length: {chunk_ids(chunk.chunk_id for chunk in chunks)}]"
 
 
 def _wanted(episode: Episode, args: ReadArgs) -> Chunk:

@@ -97,3 +97,14 @@ def handles(numbers: Sequence[int], limit: int = 8) -> str:
             runs.append((number, number))
     words = [f"m{a}" if a == b else f"m{a}, m{b}" if b == a + 1 else f"m{a}–m{b}" for a, b in runs]
     return ", ".join(words[:limit]) + (f" and {len(words) - limit} more" if len(words) > limit else "")
+
+
+def chunk_ids(numbers: Iterable[int]) -> str:
+    """`c7`, `c7–c9`; ids that do not follow one another are parted: `c7–c9, c40`. In the order given."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(f"c{run[0]}" if len(run) == 1 else f"c{run[0]}–c{run[-1]}" for run in runs)

@@ -1,0 +1,81 @@
+"""What a second newcomer stumbled over: reading with neighbours, phrases, scores of other scripts, and wordings."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from pensieve_mcp.spellbook.casting import cast
+from pensieve_mcp.workspace import Workspace
+
+
+def opened(documents: Path) -> Workspace:
+    return Workspace.open([documents], environment=os.environ, builder="inline")
+
+
+# -- neighbours and the length limit ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def long(pensieve, documents) -> Path:
+    """A document of many full chunks."""
+    words = " ".join(f"word{number}" for number in range(12_000))
+    (documents / "long.txt").write_text(words, encoding="utf-8")
+    assert pensieve("index", documents).code == 0
+    return documents
+
+
+def read(documents: Path, middle: int = 20, **arguments: object):
+    with opened(documents) as workspace:
+        found = workspace.corpus.document("documents/long.txt")
+        first = workspace.corpus.chunk_containing(workspace.default_chunk_set, found.document_id, 0)
+        chunk = workspace.corpus.chunk_at(workspace.default_chunk_set, first.position + middle)
+        answer = cast(workspace.episode("test"), "readChunk", {"chunk_id": chunk.chunk_id, **arguments})
+        return chunk.chunk_id, workspace.corpus.chunk_text(chunk), answer
+
+
+@pytest.mark.parametrize("neighbours", [1, 2, 3, 10])
+def test_the_chunk_that_was_asked_for_is_whole_and_in_the_middle_of_what_fits(long, neighbours):
+    wanted, text, answer = read(long, neighbours=neighbours)
+    parts = {part["chunk_id"]: part["content"] for part in answer.result["retrieved_chunk"]}
+    assert parts[wanted] == text and text in answer.text
+    ids = list(parts)
+    assert ids == list(range(ids[0], ids[-1] + 1)), "no gap"
+    assert abs((wanted - ids[0]) - (ids[-1] - wanted)) <= 1, "the farthest are left out, on both sides"
+    assert len(answer.text.encode()) <= 12_000
+    head, *lines = answer.text.split("\n")
+    assert f"c{ids[0]}–c{ids[-1]} ·" in head
+    if ids[0] > wanted - neighbours:
+        assert lines[0].startswith(f"[left out for length: c{wanted - neighbours}")
+    if ids[-1] < wanted + neighbours:
+        assert lines[-1].startswith(f"[left out for length: c{ids[-1] + 1}")
+    assert (neighbours > 2) == (len(ids) < 2 * neighbours + 1)
+
+
+def test_the_head_tells_the_place_of_all_that_is_shown(long):
+    wanted, _, answer = read(long, neighbours=1, max_bytes=40_000)
+    head = answer.text.split("\n")[0]
+    place = re.search(r"(\d+)–(\d+)/\d+", head)
+    assert place and int(place[2]) - int(place[1]) == 2, head
+    assert answer.result["chunk_id"] == wanted and "–" not in answer.result["reading_progress"]
+
+
+def test_a_chunk_that_does_not_fit_alone_is_cut_and_goes_on(long):
+    wanted, text, answer = read(long, neighbours=2, max_bytes=1_000)
+    (part,) = answer.result["retrieved_chunk"]
+    assert part["chunk_id"] == wanted and text.startswith(part["content"]) and len(part["content"]) > 100
+    assert answer.result["next_offset"] == len(part["content"])
+    assert f"c{wanted - 2}–c{wanted - 1}]" in answer.text and f"c{wanted + 1}–c{wanted + 2}]" in answer.text
+    assert len(answer.text.encode()) <= 1_000
+    _, _, rest = read(long, neighbours=2, max_bytes=12_000, offset=answer.result["next_offset"])
+    got = next(one for one in rest.result["retrieved_chunk"] if one["chunk_id"] == wanted)
+    assert part["content"] + got["content"] == text
+
+
+def test_at_the_edge_of_a_document_the_other_side_is_read(long):
+    wanted, _, answer = read(long, middle=1, neighbours=10)
+    ids = [part["chunk_id"] for part in answer.result["retrieved_chunk"]]
+    assert ids[0] == wanted - 1 and len(ids) > 2
