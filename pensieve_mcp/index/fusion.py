@@ -96,6 +96,18 @@ def rerank(head: Sequence[Fused], cosines: Mapping[int, float], rest: Sequence[F
     return again
 
 
+def tiers(ranking: Sequence[Fused], tier: Mapping[int, int]) -> list[Fused]:
+    """Passages of a higher tier first (0 where none is given), each tier in its order; scores never rise along it."""
+    if not tier:
+        return list(ranking)
+    ordered = sorted(ranking, key=lambda one: -tier.get(one.passage_id, 0))
+    capped, lowest = [], float("inf")
+    for one in ordered:
+        lowest = min(lowest, one.score)
+        capped.append(Fused(one.passage_id, lowest, one.lexical, one.dense))
+    return capped
+
+
 def interleave(lists: Sequence[Sequence[Fused]], limit: int) -> list[Fused]:
     """Several questions' lists as one: the first of each, the second of each, and so on.
 

@@ -15,7 +15,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -282,7 +282,7 @@ class Index:
         notes: list[str] = []
         asked = [self._lexical.ask(query) for query in queries]
         wanted = max(limit, SIDE_LIMIT)
-        matches = [self._match(one, under, wanted, mode == "lexical", notes) for one in asked]
+        matches = [self._match(one, under, wanted, mode, notes) for one in asked]
         used: Mode = mode
         ranked: list[list[fusion.Fused]]
         searched = None
@@ -323,16 +323,32 @@ class Index:
         return SearchAnswer(hits, total, used, tuple(dict.fromkeys(notes)), suggested, show)
 
     def _match(
-        self, asked: Asked, under: tuple[str, ...], limit: int, all_first: bool, notes: list[str]
+        self, asked: Asked, under: tuple[str, ...], limit: int, mode: Mode, notes: list[str]
     ) -> Matches:
+        """What the words find. Phrases that no passage holds all of are looked for one by one; their words, too."""
+        all_first = mode == "lexical"
         found = self._lexical.search(asked, under=under, limit=limit, all_first=all_first)
-        if asked.phrases and not found.total:
-            phrase = "”, “".join(" ".join(words) for words in asked.phrases)
+        if not asked.phrases or found.total:
+            return found
+        phrases = tuple(dict.fromkeys(asked.phrases))
+        found = self._lexical.search(asked.loosened(), under=under, limit=limit, all_first=all_first)
+        standing = {}
+        if len(phrases) > 1:
+            for phrase in phrases:
+                alone = self._lexical.search(asked.with_phrase(phrase), under=under, limit=limit)
+                if alone.total:
+                    standing[phrase] = alone
+        if absent := [phrase for phrase in phrases if phrase not in standing]:
+            one = len(absent) == 1
             notes.append(
-                f"No passage holds the phrase “{phrase}” as it stands; its words were looked for instead."
+                f"No passage holds the {'phrase' if one else 'phrases'} {_in_quotes(absent)} as "
+                f"{'it stands; its' if one else 'they stand; their'} words were looked for instead."
             )
-            found = self._lexical.search(asked.loosened(), under=under, limit=limit, all_first=all_first)
-        return found
+        if len(standing) > 1:
+            first = "one of them" if len(standing) == 2 else "the most of them"
+            come = "" if mode == "dense" else f"; those that hold {first} come first"
+            notes.append(f"No passage holds {_in_quotes(standing)} together{come}.")
+        return found.after(list(standing.values()), limit)
 
     def _explain(
         self, asked: Sequence[Asked], matches: Sequence[Matches], notes: list[str]
@@ -379,7 +395,7 @@ class Index:
             return None
         ranked = []
         helped = False
-        wanted, kept = max(limit, SIDE_LIMIT), max(limit, SECOND_STAGE_LIMIT)
+        wanted = max(limit, SIDE_LIMIT)
         allowed = self._allowed(under)
         share = self._upgraded_share()
         for query, one, found in zip(queries, asked, matches, strict=True):
@@ -388,11 +404,12 @@ class Index:
             if script <= 0.0 or time.monotonic() >= deadline:
                 if mode == "dense" and script <= 0.0:
                     notes.append("The encoder does not know this script; words were searched.")
-                ranked.append(fusion.fuse(lexical, {}, 1.0))
+                ranked.append(fusion.tiers(fusion.fuse(lexical, {}, 1.0), found.literal))
                 continue
             helped = True
             vector, is_true = self._question_vector(query, notes)
             sentences = is_true and self._true is not None and share > 0.0
+            kept = max(limit, SECOND_STAGE_LIMIT)
             if mode == "dense":
                 ids, cosines = self._vectors.search(
                     vector, wanted, allowed_documents=allowed, deadline=deadline
@@ -402,6 +419,8 @@ class Index:
             else:
                 weight = fusion.lexical_weight(share if is_true else 0.0, script)
                 power = fusion.lexical_power(share if sentences else 0.0, script, bool(found.with_all))
+                if found.literal:
+                    kept = 2 * wanted  # none that holds a phrase is cut off before those come first
                 words = list(lexical)
                 dense = dict(zip(words, self._vectors.cosines(vector, words).tolist(), strict=True))
                 ranking = fusion.fuse(lexical, dense, weight, kept, power=power)
@@ -413,9 +432,12 @@ class Index:
                     )
                     dense.update(zip(ids.tolist(), cosines.tolist(), strict=True))
                     ranking = fusion.fuse(lexical, dense, weight, kept, power=power)
+                ranking = fusion.tiers(ranking, found.literal)
             # For other languages the model's order is worse than the words' (Spanish: .766 to .738).
             if is_true and self._true is not None and share < 1.0 and script >= 1.0:
                 ranking = self._second_stage(vector, ranking, deadline, notes)
+                if mode != "dense":
+                    ranking = fusion.tiers(ranking, found.literal)
             if sentences:
                 first = [one.passage_id for one in ranking[:limit]]
                 numbers = self._vectors.nearest_parts(vector, first).tolist()
@@ -622,6 +644,10 @@ class Index:
             self._state["encoder"] = encoder.name
             _write_state(self.folder, self._state)
         return number
+
+
+def _in_quotes(phrases: Iterable[Sequence[str]]) -> str:
+    return ", ".join(f"“{' '.join(words)}”" for words in phrases)
 
 
 def _by_words(asked: Asked, found: Matches) -> list[fusion.Fused]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,6 +37,31 @@ class Matches:
     scores: tuple[float, ...] = ()
     with_all: int = 0  # passages that hold every word
     total: int = 0  # passages that hold any
+    literal: Mapping[int, int] = field(default_factory=dict)
+    """Where no passage holds all phrases of the question: how many of them these hold, which therefore come first."""
+
+    def after(self, standing: Sequence[Matches], limit: int) -> Matches:
+        """These after the passages of `standing`, one for each phrase; those with the most phrases first."""
+        if not standing:
+            return self
+        literal: dict[int, int] = {}
+        known: dict[int, tuple[int, float]] = {}
+        for found in standing:
+            for passage, document, score in zip(
+                found.passage_ids, found.document_ids, found.scores, strict=True
+            ):
+                literal[passage] = literal.get(passage, 0) + 1
+                known[passage] = document, score
+        order = sorted(literal, key=lambda passage: (-literal[passage], -known[passage][1], passage))
+        rest = [place for place, passage in enumerate(self.passage_ids) if passage not in literal]
+        return Matches(
+            (*order, *(self.passage_ids[place] for place in rest))[:limit],
+            (*(known[one][0] for one in order), *(self.document_ids[place] for place in rest))[:limit],
+            (*(known[one][1] for one in order), *(self.scores[place] for place in rest))[:limit],
+            self.with_all,
+            self.total,
+            literal,
+        )
 
 
 @contextmanager

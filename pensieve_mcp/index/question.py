@@ -95,6 +95,10 @@ class Asked:
         """The same without the demand that phrases stand as they are."""
         return dataclasses.replace(self, phrases=())
 
+    def with_phrase(self, phrase: tuple[str, ...]) -> Asked:
+        """The same with the demand that this phrase alone stands as it is."""
+        return dataclasses.replace(self, phrases=(phrase,))
+
 
 def analyse(text: str, vocabulary: Vocabulary) -> Asked:
     """Analyse a question. Never raises for any text."""

@@ -79,3 +79,48 @@ def test_at_the_edge_of_a_document_the_other_side_is_read(long):
     wanted, _, answer = read(long, middle=1, neighbours=10)
     ids = [part["chunk_id"] for part in answer.result["retrieved_chunk"]]
     assert ids[0] == wanted - 1 and len(ids) > 2
+
+
+# -- phrases ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def phrases(pensieve, tmp_path) -> Path:
+    docs = tmp_path / "machines"
+    docs.mkdir()
+    (docs / "beam.txt").write_text("The hollow beam is bolted to the frame of the crane.")
+    (docs / "ring.txt").write_text("Grease the seal ring every year, or sooner in wet places.")
+    for number in range(12):
+        text = f"In hall {number} a beam and a ring lie, hollow both; the seal swims. Ring and seal, beam or hollow."
+        (docs / f"hall{number}.txt").write_text(text)
+    assert pensieve("index", docs).code == 0
+    return docs
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "lexical"])
+def test_phrases_that_stand_apart_are_told_so_and_come_first(pensieve, phrases, mode):
+    said = pensieve("search", '"hollow beam" "seal ring"', "--mode", mode, "--json").data
+    assert {hit["path"].split("/")[1] for hit in said["hits"][:2]} == {"beam.txt", "ring.txt"}
+    assert "“hollow beam”, “seal ring” together" in said["message"] and "as it stands" not in said["message"]
+    scores = [hit["score"] for hit in said["hits"]]
+    assert scores == sorted(scores, reverse=True) and len(scores) > 5
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "lexical"])
+def test_only_a_phrase_that_stands_nowhere_is_told_to(pensieve, phrases, mode):
+    said = pensieve("search", '"hollow beam" "ring seal"', "--mode", mode, "--json").data
+    assert said["hits"][0]["path"].endswith("beam.txt")
+    assert "the phrase “ring seal” as it stands" in said["message"] and "“hollow beam”" not in said["message"]
+    both = pensieve("search", '"beam hollow" "ring seal"', "--mode", mode, "--json").data
+    assert "the phrases “beam hollow”, “ring seal” as they stand; their words" in both["message"]
+
+
+def test_the_most_of_three_phrases_come_first(pensieve, phrases):
+    (phrases / "two.txt").write_text(
+        "The hollow beam rests, far from the water, on its own seal ring and a stone."
+    )
+    (phrases / "oil.txt").write_text("Fill the oil pan to the mark.")
+    assert pensieve("index", phrases).code == 0
+    said = pensieve("search", '"hollow beam" "seal ring" "oil pan"', "--json").data
+    found = [hit["path"].split("/")[1] for hit in said["hits"][:4]]
+    assert found[0] == "two.txt" and set(found[1:]) == {"beam.txt", "ring.txt", "oil.txt"}
