@@ -108,6 +108,18 @@ def tiers(ranking: Sequence[Fused], tier: Mapping[int, int]) -> list[Fused]:
     return capped
 
 
+def retold(
+    ranking: Sequence[Fused], lexical: Mapping[int, float], weight: float, *, power: float = 1.0
+) -> list[Fused]:
+    """The same order with truer lexical shares in the scores, which never rise along it nor above 1."""
+    told, lowest = [], 1.0
+    for one in ranking:
+        share = lexical.get(one.passage_id, one.lexical)
+        lowest = min(lowest, one.score + weight * (share**power - one.lexical**power))
+        told.append(Fused(one.passage_id, lowest, share, one.dense))
+    return told
+
+
 def interleave(lists: Sequence[Sequence[Fused]], limit: int) -> list[Fused]:
     """Several questions' lists as one: the first of each, the second of each, and so on.
 

@@ -291,7 +291,10 @@ class Index:
             searched = self._dense(queries, asked, matches, under, limit, mode, deadline, notes, stretches)
         if searched is None:
             used = "lexical"
-            ranked = [_by_words(one, found) for one, found in zip(asked, matches, strict=True)]
+            ranked = [
+                self._retold(_by_words(one, found), one, limit, 1.0)
+                for one, found in zip(asked, matches, strict=True)
+            ]
         else:
             ranked = searched
         fused = fusion.interleave(ranked, limit)
@@ -404,7 +407,8 @@ class Index:
             if script <= 0.0 or time.monotonic() >= deadline:
                 if mode == "dense" and script <= 0.0:
                     notes.append("The encoder does not know this script; words were searched.")
-                ranked.append(fusion.tiers(fusion.fuse(lexical, {}, 1.0), found.literal))
+                worded = fusion.tiers(fusion.fuse(lexical, {}, 1.0), found.literal)
+                ranked.append(self._retold(worded, one, limit, 1.0))
                 continue
             helped = True
             vector, is_true = self._question_vector(query, notes)
@@ -416,6 +420,7 @@ class Index:
                 )
                 nearest = dict(zip(ids.tolist(), cosines.tolist(), strict=True))
                 ranking = fusion.fuse({}, nearest, 0.0, kept)
+                weight, power = 0.0, 1.0
             else:
                 weight = fusion.lexical_weight(share if is_true else 0.0, script)
                 power = fusion.lexical_power(share if sentences else 0.0, script, bool(found.with_all))
@@ -438,14 +443,26 @@ class Index:
                 ranking = self._second_stage(vector, ranking, deadline, notes)
                 if mode != "dense":
                     ranking = fusion.tiers(ranking, found.literal)
+                    weight, power = fusion.LEXICAL_WEIGHT_TRUE, 1.0
             if sentences:
                 first = [one.passage_id for one in ranking[:limit]]
                 numbers = self._vectors.nearest_parts(vector, first).tolist()
                 for passage, number in zip(first, numbers, strict=True):
                     if number > 0:
                         stretches.setdefault(passage, number)
-            ranked.append(ranking)
+            ranked.append(self._retold(ranking, one, limit, weight, power))
         return ranked if helped else None
+
+    def _retold(
+        self, ranking: list[fusion.Fused], asked: Asked, limit: int, weight: float, power: float = 1.0
+    ) -> list[fusion.Fused]:
+        """The first `limit`, in their order, with scores as they are told: fair to scripts of a few passages only."""
+        first = ranking[:limit]
+        bound = asked.bound or 1.0
+        scores = {one.passage_id: one.lexical * bound for one in first if one.lexical > 0}
+        fair = self._lexical.fair(asked, scores) if weight else {}
+        shares = {passage: min(1.0, score / bound) for passage, score in fair.items()}
+        return fusion.retold(first, shares, weight, power=power)
 
     def _dense_hindrance(self, deadline: float) -> str:
         if self._trouble:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from pensieve_mcp.errors import IndexMismatch, PensieveError, StorageError
@@ -26,6 +27,8 @@ from pensieve_mcp.index.types import PassageRecord
 
 WRITER_HEAP_BYTES = 96 * 2**20  # per writing thread; below some 15 MB tantivy refuses
 LONGEST_WORD_BYTES = 64
+K1, B = 1.2, 0.75  # of tantivy's BM25
+LONG_ON_AVERAGE = 1.5  # times the mean: hits are shorter than it, where all passages have the field
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +197,7 @@ class LexicalIndex:
         self._searcher = handle.searcher()
         self._seen = self._stamp()
         self._generation: tuple[Any, int] | None = None
+        self._shares: tuple[Any, dict[str, float]] = (None, {})
 
     @classmethod
     def open(cls, folder: Path, *, read_only: bool = False) -> LexicalIndex:
@@ -238,6 +242,7 @@ class LexicalIndex:
         """Let go of the files. Whatever is asked afterwards raises StorageError (slug `index_closed`)."""
         self._handle = self._searcher = _Closed(self.folder)
         self._generation = None
+        self._shares = (None, {})
 
     # -- reading -------------------------------------------------------------------------------------------
 
@@ -311,6 +316,51 @@ class LexicalIndex:
             every[3],
             some[3],
         )
+
+    def fair(self, asked: Asked, scores: Mapping[int, float]) -> dict[int, float]:
+        """These passages' BM25 scores as they were if a field's lengths were compared among the passages that have it.
+
+        tantivy divides the words of a field by all passages there are. In a folder of English with one text in
+        Russian that text looks hundreds of times as long as the mean, and scores next to nothing. Among passages of
+        one field the order is the same either way. Raises StorageError.
+        """
+        found = dict(scores)
+        if not scores:
+            return found
+        with worded(self.folder):
+            each = [(_occur().Should, self._form("passage", passage)) for passage in scores]
+            these = [_query().boolean_query(each)]
+            read: dict[str, list[tuple[int, float, float]]] = {}
+            for name, form, weight in asked.terms:
+                if name == "about":  # every passage has it
+                    continue
+                query = _query().term_query(self._handle.schema, name, form, "freq")
+                most = question.most((name, form, 1.0), _Words(self._analyzers, self._searcher))
+                passages, _, given, _ = self._run(self._within(these, query), len(scores))
+                read.setdefault(name, []).extend(
+                    (passage, weight * most, min(score / most, 1.0))
+                    for passage, score in zip(passages, given, strict=True)
+                )
+            for name, seen in read.items():
+                if not seen or median(_length(share) for _, _, share in seen) <= LONG_ON_AVERAGE:
+                    continue
+                held = self._share_with(name)
+                for passage, most, share in seen:
+                    fairer = 1 / (1 + K1 * (1 - B + B * held * _length(share)))
+                    found[passage] += most * max(0.0, fairer - share)
+        return found
+
+    def _share_with(self, name: str) -> float:
+        """The share of passages that have this field. A microsecond for each of them, once a commit."""
+        searcher = self._searcher
+        if self._shares[0] is not searcher:
+            self._shares = (searcher, {})
+        shares = self._shares[1]
+        if name not in shares:
+            every = _query().regex_query(self._handle.schema, name, ".*")
+            count = int(searcher.search(every, 1, count=True).count)
+            shares[name] = min(1.0, count / max(1, self.passages))
+        return shares[name]
 
     def _run(self, query: Any, limit: int) -> tuple[tuple[int, ...], tuple[int, ...], tuple[float, ...], int]:
         searcher = self._searcher
@@ -508,6 +558,12 @@ class LexicalIndex:
         """The one writer. Raises StorageError (slug `index_busy`) while another process writes."""
         with worded(self.folder):
             return LexicalWriter(self, self._handle, self._handle.writer(WRITER_HEAP_BYTES, 1))
+
+
+def _length(share: float) -> float:
+    """From the share of the most a word can score, how long the passage was taken for, the mean being 1. A word that
+    stands there twice counts as in half the length, which comes near to it."""
+    return max(0.0, ((1 / max(share, 1e-9) - 1) / K1 - (1 - B)) / B)
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,7 +122,7 @@ def analyse(text: str, vocabulary: Vocabulary) -> Asked:
         )
     extras += singles
     bound = sum(_most(word, vocabulary) for word in (*words, *grams))
-    bound += sum(_worth(term, vocabulary) for term in extras)
+    bound += sum(most(term, vocabulary) for term in extras)
     show = dict.fromkeys(term[1] for word in (*words, *grams) for term in word.terms if term[0] != "about")
     show.update(dict.fromkeys(word.text for word in (*words, *grams)))
     show.update(dict.fromkeys(term[1] for term in extras if term[0] == "marks"))
@@ -171,7 +171,8 @@ def _live(forms: Iterable[tuple[str, str]], vocabulary: Vocabulary) -> list[Term
     return [(name, form, WEIGHTS[name]) for name, form in forms if vocabulary.holding(name, form)]
 
 
-def _worth(term: Term, vocabulary: Vocabulary) -> float:
+def most(term: Term, vocabulary: Vocabulary) -> float:
+    """The most BM25 that this term alone can give a passage, times its weight."""
     holding = vocabulary.holding(term[0], term[1])
     # Removed passages are counted in `holding` until tantivy merges them away, but not in `size`.
     size = max(vocabulary.size(), holding)
@@ -183,7 +184,7 @@ def _most(word: Word, vocabulary: Vocabulary) -> float:
     if not word.terms:
         return BM25_CEILING * math.log(1 + (vocabulary.size() + 0.5) / 0.5)
     telling = [term for term in word.terms if term[0] != "about"]
-    return max(_worth(term, vocabulary) for term in telling or word.terms)
+    return max(most(term, vocabulary) for term in telling or word.terms)
 
 
 def _rarest(words: list[Word], limit: int, vocabulary: Vocabulary) -> list[Word]:
