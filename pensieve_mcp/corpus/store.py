@@ -485,7 +485,12 @@ class CorpusStore:
         last = self.ids.highest()
         known = self.ids.known(chunk_id) if 0 < chunk_id <= last else None
         if known is None:
-            has = f"this workspace has c1 to c{last}" if last else "nothing is indexed yet"
+            in_use = self._chunks_in_use()
+            has = "this workspace has " + ("c1" if last == 1 else f"c1 to c{last}")
+            if not in_use:
+                has = "no document that is indexed has text" if last else "nothing is indexed yet"
+            elif in_use < last:  # ids are never given out again
+                has = f"of the ids up to c{last}, {in_use:,} {'is' if in_use == 1 else 'are'} in use"
             return NoSuchChunk(
                 f"There is no chunk c{chunk_id}; {has}.", hint="Call searchEngine to find one."
             )
@@ -503,6 +508,12 @@ class CorpusStore:
             hint=f"c{here.chunk_id} stands in its place now.",
             slug="chunk_retired",
         )
+
+    def _chunks_in_use(self) -> int:
+        served, values = self._served()
+        with self.connections.reading() as db:
+            sql = f"SELECT count(*) FROM chunks JOIN documents USING (document_id) WHERE {served}"
+            return int(db.conn.execute(sql, values).fetchone()[0])
 
     def _standing(self, chunk_set: ChunkSet, document_id: int, place: int) -> Chunk | None:
         with self.connections.reading() as db:

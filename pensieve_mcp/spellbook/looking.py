@@ -327,6 +327,14 @@ def check_budget(episode: Episode, args: BudgetArgs) -> Outcome:
     )
 
 
+def _ids(total: int, first: int | None, last: int | None) -> str:
+    """`, c1 to c254`; where ids between are no longer in use, that is said."""
+    if first is None or last is None:
+        return ""
+    gaps = "" if last - first + 1 == total else ", not all in between"
+    return f", c{first} to c{last}{gaps}"
+
+
 class BuildArgs(Args):
     paths: list[str] | None = Field(None, description="Only these folders or files; none: all.")
     chunk_size: int = Field(1_000, description="Tokens per chunk.", ge=MIN_CHUNK_TOKENS, le=MAX_CHUNK_TOKENS)
@@ -375,7 +383,7 @@ def build_index(episode: Episode, args: BuildArgs) -> Outcome:
         f"documents so far, {progress.searchable:,} can be searched now; call buildIndex again for progress.",
         "ready": f"Ready: {count(progress.documents_done, 'document')}, {count(total, 'chunk')} of "
         f"about {chunk_set.size_tokens:,} tokens"
-        + (f", c{first} to c{last}" if first is not None else "") + ".",
+        + _ids(total, first, last) + ".",
         "stale": f"Not finished. {progress.detail or 'The last build failed.'} Call buildIndex again to go on.",
     }  # fmt: skip
     lines = [words[state], *progress.warnings]

@@ -124,3 +124,27 @@ def test_the_most_of_three_phrases_come_first(pensieve, phrases):
     said = pensieve("search", '"hollow beam" "seal ring" "oil pan"', "--json").data
     found = [hit["path"].split("/")[1] for hit in said["hits"][:4]]
     assert found[0] == "two.txt" and set(found[1:]) == {"beam.txt", "ring.txt", "oil.txt"}
+
+
+# -- ids that are not in use --------------------------------------------------------------------------------------
+
+
+def test_a_missing_chunk_tells_how_many_ids_are_in_use(pensieve, documents):
+    assert pensieve("index", documents).code == 0
+    chunks = pensieve("status", "--json").data["chunks"]
+    assert f"There is no chunk c999; this workspace has c1 to c{chunks}." in pensieve("read", "c999").err
+    with opened(documents) as workspace:
+        built = cast(workspace.episode("test"), "buildIndex", {}).text
+        assert f", c1 to c{chunks}." in built
+
+    for number in range(3):
+        (documents / "lease.md").write_text(f"Draft {number} of a lease.")
+        assert pensieve("index", documents).code == 0
+    now = pensieve("status", "--json").data["chunks"]
+    with opened(documents) as workspace:
+        last = workspace.corpus.ids.highest()
+        built = cast(workspace.episode("test"), "buildIndex", {}).text
+        assert f"to c{last}, not all in between." in built
+    assert last > now
+    said = pensieve("read", "c999")
+    assert f"There is no chunk c999; of the ids up to c{last}, {now} are in use." in said.err
