@@ -31,6 +31,7 @@ class Budget:
     window: int
     used: int
     left: int
+    reserve: int  # kept free for the model's own words, so neither used nor left
     peak: int
     freed: int
     rounds: int
@@ -38,6 +39,12 @@ class Budget:
     sees: Sight
     physical: bool  # whether deleted text really leaves the prompt here
     still_in_prompt: int  # deleted in our record, still in the host's prompt
+
+    @property
+    def words(self) -> str:
+        """What is in mind, kept free and left of the window: figures that add up to it, while it is not overfull."""
+        kept = f"{self.reserve:,} kept free for answers, " if self.reserve else ""
+        return f"{self.used:,} of {self.window:,} tokens in mind, {kept}{self.left:,} left"
 
     @property
     def used_percent(self) -> int:
@@ -202,6 +209,7 @@ def budget_of(
         window=settings.window_tokens,
         used=used,
         left=max(0, settings.window_tokens - settings.reserve_tokens - used),
+        reserve=settings.reserve_tokens,
         peak=max(transcript.peak_tokens + overhead_tokens, used),
         freed=transcript.freed_tokens,
         rounds=transcript.rounds,

@@ -300,8 +300,7 @@ def episode_text(episode: Episode) -> str:
     """Budget, plan and heaviest messages of an episode."""
     budget = episode.budget()
     lines = [
-        f"{budget.used:,} of {budget.window:,} tokens in mind, {budget.left:,} left; peak {budget.peak:,}, "
-        f"freed {budget.freed:,}. {count(budget.rounds, 'round')}.",
+        f"{budget.words}; peak {budget.peak:,}, freed {budget.freed:,}. {count(budget.rounds, 'round')}.",
         *plan_lines(episode),
     ]
     for entry in heaviest(episode.transcript()):

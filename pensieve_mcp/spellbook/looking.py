@@ -279,8 +279,7 @@ def check_budget(episode: Episode, args: BudgetArgs) -> Outcome:
     seen = episode.sighting()
     heavy = _heaviest(episode, seen.shares if seen is not None else ())
     lines = [
-        f"{budget.used:,} of {budget.window:,} tokens in mind, {budget.left:,} left; peak "
-        f"{budget.peak:,}, freed {budget.freed:,}. "
+        f"{budget.words}; peak {budget.peak:,}, freed {budget.freed:,}. "
         f"{count(budget.rounds, 'round')}, {budget.rounds_left:,} left."
     ]
     if budget.sees == "tool traffic":

@@ -148,3 +148,17 @@ def test_a_missing_chunk_tells_how_many_ids_are_in_use(pensieve, documents):
     assert last > now
     said = pensieve("read", "c999")
     assert f"There is no chunk c999; of the ids up to c{last}, {now} are in use." in said.err
+
+
+# -- a budget that adds up ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [(), ("--set", "reserve_tokens=512"), ("--set", "reserve_tokens=0")])
+def test_the_figures_of_the_budget_add_up(pensieve, documents, options):
+    assert pensieve("index", documents).code == 0
+    said = pensieve(*options, "cast", "checkBudget").out
+    told = re.search(
+        r"([\d,]+) of ([\d,]+) tokens in mind, (?:([\d,]+) kept free for answers, )?([\d,]+) left", said
+    )
+    used, window, kept, left = (int((figure or "0").replace(",", "")) for figure in told.groups())
+    assert used + kept + left == window == 32_000, said
