@@ -395,7 +395,10 @@ class Workspace:
             folder = root.folder.replace(os.sep, "/")
             if text == folder or text.startswith(folder.rstrip("/") + "/"):
                 return "/".join(part for part in (root.name, text[len(folder) :].strip("/")) if part)
+        absolute = text.startswith("/") or Path(path).is_absolute()
         text = text.rstrip("/").removeprefix("./")
+        if absolute and "\0" not in text:
+            return self._real_prefix(path)
         if ".." in text.split("/"):
             raise NoSuchDocument(
                 f"{path[:200]!r} leaves the folders of this workspace.",
@@ -414,6 +417,20 @@ class Workspace:
         )
         return text
 
+    def _real_prefix(self, path: str) -> str:
+        """Of an absolute path that leads into a root through a link. Raises NoSuchDocument for any other."""
+        real = Path(os.path.realpath(path.encode("utf-8", "replace").decode("utf-8")))
+        for root in self.roots:
+            top = Path(os.path.realpath(root.folder))
+            if real == top or (real.is_relative_to(top) and not root.is_file):
+                inside = real.relative_to(top).as_posix().removeprefix(".")
+                return "/".join(part for part in (root.name, inside) if part)
+        raise NoSuchDocument(
+            f"{path[:200]} lies outside the folders of this workspace.",
+            hint=f"Paths begin with {self._root_words()}.",
+            slug="outside_roots",
+        )
+
     def places(self, *paths: str) -> tuple[str, ...]:
         """As `prefix`, for what lies in the folders, indexed or not. Raises NoSuchDocument."""
         found: dict[str, None] = {}
@@ -422,13 +439,15 @@ class Workspace:
                 found.update(dict.fromkeys(self.prefix(path)))
                 continue
             except NoSuchDocument as unknown:
-                if unknown.slug == "outside_roots":
+                inside = path.strip().startswith("/") and ".." not in path.split("/")  # /notes, from the top
+                if unknown.slug == "outside_roots" and not inside:
                     raise
             name, _, rest = path.strip().strip("/").removeprefix("./").partition("/")
             root = next((root for root in self.roots if root.name == name), None)
             if root is None and len(self.roots) == 1:
                 root, rest = self.roots[0], path.strip().strip("/").removeprefix("./")
-            if root is None or not Path(root.folder, rest).exists():
+            # Path.exists raises for a name that is too long.
+            if root is None or not os.path.exists(os.path.join(root.folder, rest)):  # noqa: PTH110, PTH118
                 raise NoSuchDocument(
                     f"There is no file or folder {path[:200]!r} in this workspace.",
                     hint=f"Paths begin with {self._root_words()}.",

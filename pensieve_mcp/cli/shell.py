@@ -217,8 +217,9 @@ def document_path(workspace: Workspace, text: str) -> str:
 
     Raises NoSuchDocument with near names.
     """
-    given = Path(text).expanduser()
-    if given.exists():
+    # Of os.path, since those of Path raise for a name that is too long and for a person who is not known here.
+    given = Path(os.path.expanduser(text))  # noqa: PTH111
+    if os.path.exists(given):  # noqa: PTH110
         real = given.resolve()
         for root in workspace.roots:
             top = Path(root.folder).resolve()

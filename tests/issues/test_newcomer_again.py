@@ -162,3 +162,54 @@ def test_the_figures_of_the_budget_add_up(pensieve, documents, options):
     )
     used, window, kept, left = (int((figure or "0").replace(",", "")) for figure in told.groups())
     assert used + kept + left == window == 32_000, said
+
+
+# -- paths outside ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["/etc", "/nosuch/place.txt", "/documents/lease.md"])
+def test_a_path_outside_the_folders_is_told_as_one(pensieve, documents, path):
+    assert pensieve("index", documents).code == 0
+    for command in (
+        ("search", "rent", "--under", path),
+        ("read", path),
+        ("cast", "analyzeText", f"path={path}"),
+    ):
+        said = pensieve(*command)
+        told = said.out + said.err
+        assert said.code == 1 and f"{path} lies outside the folders of this workspace" in told, told
+        assert "Paths begin with documents/" in told and "//" not in told
+
+
+def test_an_absolute_path_may_lead_through_a_link(pensieve, documents, tmp_path):
+    assert pensieve("index", documents).code == 0
+    (tmp_path / "link").symlink_to(documents, target_is_directory=True)
+    with opened(documents) as workspace:
+        assert workspace.prefix(str(tmp_path / "link" / "lease.md")) == ("documents/lease.md",)
+        assert workspace.prefix(str(tmp_path / "link")) == ("documents",)
+
+
+@pytest.mark.parametrize("path", ["/\0", "/\ud800", "/" + "x" * 5_000, "/../../etc", "/" + "a/" * 3_000])
+def test_odd_absolute_paths_are_refused_in_words(pensieve, documents, path):
+    assert pensieve("index", documents).code == 0
+    with opened(documents) as workspace:
+        for spell, name, value in (("searchEngine", "under", path), ("buildIndex", "paths", [path])):
+            given = {"keyword": "rent"} if spell == "searchEngine" else {}
+            answer = cast(workspace.episode("test"), spell, {**given, name: value})
+            assert (answer.is_error and "There is no" in answer.text) or "outside" in answer.text, answer.text
+
+
+def test_a_folder_may_be_indexed_by_its_path_from_the_top(pensieve, documents):
+    (documents / "more").mkdir()
+    (documents / "more" / "rent.txt").write_text("The rent of the barn is one florin.")
+    assert pensieve("index", documents).code == 0
+    with opened(documents) as workspace:
+        assert workspace.places("/more") == ("documents/more",)
+
+
+@pytest.mark.parametrize("path", ["/" + "x" * 5_000, "x" * 5_000, "~nobodyhere/x"])
+def test_a_path_that_cannot_be_is_refused_at_the_shell(pensieve, documents, path):
+    assert pensieve("index", documents).code == 0
+    for command in (("search", "rent", "--under", path), ("read", path)):
+        said = pensieve(*command)
+        assert said.code == 1 and "fault of ours" not in said.err, said.err
