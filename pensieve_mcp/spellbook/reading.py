@@ -62,7 +62,6 @@ def read_chunk(episode: Episode, args: ReadArgs) -> Outcome:
     chunks = corpus.neighbours(chunk.chunk_id, args.neighbours) if args.neighbours else [chunk]
     document = corpus.document_by_id(chunk.document_id)
     position, total = corpus.position_of(chunk.chunk_id, chunk_set)
-    _refuse_over_budget(episode, sum(c.tokens for c in chunks))
     limit = args.max_bytes or episode.settings.result_bytes
     room = limit - 700  # handle line, progress, advice
     if args.max_bytes is not None:
@@ -71,6 +70,7 @@ def read_chunk(episode: Episode, args: ReadArgs) -> Outcome:
         room = max(LEAST_TEXT_BYTES, limit - around)
     fresh = corpus.freshness([document.document_id])[document.document_id]
     pages, next_offset = _shown(episode, chunk, chunks, args.offset, room)
+    _refuse_over_budget(episode, sum(page.chunk.tokens for page in pages))
     parts = [
         ReadPart(
             chunk_id=page.chunk.chunk_id,

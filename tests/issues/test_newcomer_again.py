@@ -75,6 +75,20 @@ def test_a_chunk_that_does_not_fit_alone_is_cut_and_goes_on(long):
     assert part["content"] + got["content"] == text
 
 
+def test_only_what_is_shown_must_fit_the_window(long):
+    """Where the whole conversation is seen, neighbours that are left out for length were counted, too."""
+    small = {"window_tokens": 14_000, "reserve_tokens": 500}
+    with Workspace.open([long], environment=os.environ, builder="inline", arguments=small) as workspace:
+        found = workspace.corpus.document("documents/long.txt")
+        first = workspace.corpus.chunk_containing(workspace.default_chunk_set, found.document_id, 0)
+        chunk = workspace.corpus.chunk_at(workspace.default_chunk_set, first.position + 20)
+        around = workspace.corpus.neighbours(chunk.chunk_id, 10)
+        episode = workspace.episode("test", sees="conversation", physical="yes")
+        assert sum(one.tokens for one in around) > episode.budget().left
+        answer = cast(episode, "readChunk", {"chunk_id": chunk.chunk_id, "neighbours": 10})
+        assert not answer.is_error and len(answer.result["retrieved_chunk"]) > 2, answer.text
+
+
 def test_at_the_edge_of_a_document_the_other_side_is_read(long):
     wanted, _, answer = read(long, middle=1, neighbours=10)
     ids = [part["chunk_id"] for part in answer.result["retrieved_chunk"]]
