@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pensieve_mcp.errors import WorkspaceError
+from pensieve_mcp.places import typed
 
 ENV_PREFIX = "PENSIEVE_"
 FILE_NAME = "settings.toml"
@@ -171,9 +172,12 @@ class Resolved:
 
 
 def data_folder(environment: Mapping[str, str]) -> Path:
-    """Where state lies: `PENSIEVE_HOME`, else the platform's data folder for this application. Not created."""
+    """Where state lies: `PENSIEVE_HOME`, else the platform's data folder for this application. Not created.
+
+    Raises WorkspaceError where `~` in it stands for nobody's home.
+    """
     if home := environment.get("PENSIEVE_HOME"):
-        return Path(home).expanduser().absolute()
+        return typed(home).absolute()
     import platformdirs
 
     return Path(platformdirs.user_data_dir(APPLICATION, appauthor=False))

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from pensieve_mcp import losses
 from pensieve_mcp.corpus.types import BuildProgress, Chunk, ChunkSet, Fresh, Limits, Root, Span
 from pensieve_mcp.errors import NoSuchDocument, StorageError, WorkspaceError
+from pensieve_mcp.places import is_there, typed
 from pensieve_mcp.settings import FILE_NAME, Resolved, Settings, data_folder, resolve
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ class Workspace:
                 slug="bad_name",
             )
         if state is not None:
-            place = Path(state).expanduser().absolute()
+            place = typed(state).absolute()
         elif name is not None:
             place = home / "workspaces" / name
         elif folders:
@@ -446,8 +447,7 @@ class Workspace:
             root = next((root for root in self.roots if root.name == name), None)
             if root is None and len(self.roots) == 1:
                 root, rest = self.roots[0], path.strip().strip("/").removeprefix("./")
-            # Path.exists raises for a name that is too long.
-            if root is None or not os.path.exists(os.path.join(root.folder, rest)):  # noqa: PTH110, PTH118
+            if root is None or not is_there(Path(root.folder, rest)):
                 raise NoSuchDocument(
                     f"There is no file or folder {path[:200]!r} in this workspace.",
                     hint=f"Paths begin with {self._root_words()}.",
@@ -767,21 +767,21 @@ def workspace_around(
 
 
 def existing(path: str | os.PathLike[str]) -> Path:
-    """The path, absolute. Raises WorkspaceError (`no_such_folder`)."""
+    """The path, absolute. Raises WorkspaceError (`no_such_folder`, `no_home`, `not_permitted`)."""
     text = os.fspath(path)
     if not text.strip():
         raise WorkspaceError(
             "An empty path was given.", hint="Name the folder of your documents.", slug="no_folder"
         )
     try:
-        full = Path(text).expanduser().absolute()
+        full = typed(text).absolute()
     except FileNotFoundError as error:  # a relative path, and nothing it could be relative to
         raise WorkspaceError(
             f"{text} cannot be found: the folder this was called in is no longer there.",
             hint="Change to another folder, or give an absolute path.",
             slug="no_such_folder",
         ) from error
-    if not full.exists():
+    if not is_there(full):
         raise WorkspaceError(
             f"There is no folder or file {full}.",
             hint="Check the spelling, or whether its disk is there.",

@@ -80,6 +80,13 @@ def _run(arguments: Sequence[str] | None) -> int:
             _talk("pensieve: The folder this was called in is no longer there.")
             _talk("  Change to another folder, and call it again.")
             return FAILED
+        if isinstance(error, PermissionError) and error.filename:  # the machine's word, no fault of ours
+            from pensieve_mcp.places import not_permitted
+
+            refused = not_permitted(os.fsdecode(error.filename), error)
+            _talk(f"pensieve: {refused.message}")
+            _talk(f"  {refused.hint}")
+            return FAILED
         _talk(f"pensieve: {type(error).__name__}: {' '.join(str(error).split())[:400]}")
         _talk("  This is a fault of ours. PENSIEVE_DEBUG=1 shows where it happened.")
         return FAILED

@@ -20,7 +20,8 @@ import click
 
 from pensieve_mcp.cli.output import put, say
 from pensieve_mcp.cli.shell import Shell, command_options
-from pensieve_mcp.errors import Miscast, PensieveError
+from pensieve_mcp.errors import Miscast, PensieveError, WorkspaceError
+from pensieve_mcp.places import typed
 
 if TYPE_CHECKING:
     from pensieve_mcp.episode import Episode
@@ -185,10 +186,10 @@ def _last_calls(path: object) -> list[str]:
     if not isinstance(path, str) or not path:
         return []
     try:
-        with Path(path).expanduser().open("rb") as file:
+        with typed(path).open("rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - MOST_TRANSCRIPT_BYTES))
             data = file.read(MOST_TRANSCRIPT_BYTES)
-    except OSError:
+    except (OSError, WorkspaceError):
         return []
     found = dict.fromkeys(match[1].decode("ascii") for match in reversed(list(_CALL_ID.finditer(data))))
     return list(found)[:MOST_CALLS]

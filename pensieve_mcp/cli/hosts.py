@@ -11,6 +11,7 @@ import click
 from pensieve_mcp.cli.output import put, put_json, put_table, say
 from pensieve_mcp.cli.shell import Shell, command_options, json_option
 from pensieve_mcp.errors import Miscast, NoSuchDocument
+from pensieve_mcp.places import is_there, typed
 
 if TYPE_CHECKING:
     from pensieve_mcp.hosts.installing import Plan
@@ -220,22 +221,23 @@ def _options(shell: Shell) -> list[str]:
     if shell.name:
         options += ["--workspace", shell.name]
     if shell.state:
-        options += ["--state", os.path.abspath(Path(shell.state).expanduser())]  # noqa: PTH100  # links stay
+        options += ["--state", os.path.abspath(typed(shell.state))]  # noqa: PTH100  # links stay
     for name, value in shell.settings.items():
         options += ["--set", f"{name}={value}"]
     return options
 
 
 def _absolute(path: str) -> str:
-    """As typed but absolute; links are kept, since the person means what they call it. Raises NoSuchDocument."""
-    full = os.path.abspath(Path(path).expanduser())  # noqa: PTH100  # resolve() would follow links
-    if not Path(full).exists():
+    """As typed but absolute; links are kept, since the person means what they call it. Raises NoSuchDocument,
+    WorkspaceError."""
+    full = os.path.abspath(typed(path))  # noqa: PTH100  # resolve() would follow links
+    if not is_there(full):
         raise NoSuchDocument(f"{full} is not there.", hint="Name a folder or file that exists.")
     return full
 
 
 def _project(given: str | None) -> Path:
-    folder = Path(given).expanduser().absolute() if given else Path.cwd()
-    if not folder.is_dir():
+    folder = typed(given).absolute() if given else Path.cwd()
+    if not is_there(folder) or not folder.is_dir():
         raise Miscast(f"{folder} is not a folder.", hint="Name the project's folder.", slug="no_such_project")
     return folder

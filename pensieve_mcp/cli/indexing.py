@@ -17,6 +17,7 @@ from pensieve_mcp.cli.shell import Shell, command_options, json_option
 from pensieve_mcp.cli.translating import for_person
 from pensieve_mcp.corpus.types import SkipReason
 from pensieve_mcp.errors import NoSuchDocument, WorkspaceError
+from pensieve_mcp.places import is_there, typed
 from pensieve_mcp.spellbook.wording import count, formats_line, read_in_part, shares
 
 if TYPE_CHECKING:
@@ -238,11 +239,11 @@ def explain(shell: Shell, path: str, as_json: bool) -> None:
     from pensieve_mcp.corpus.explaining import explain as explain_path
 
     with shell.open() as workspace:
-        given = Path(path).expanduser()
-        absolute = str(given.absolute()) if given.exists() or given.is_symlink() else path
+        given = typed(path)
+        absolute = str(given.absolute()) if _is_met(given) else path
         told = explain_path(workspace.roots, workspace.rules, absolute)
         named = told.path.partition("/")[0] in {root.name for root in workspace.roots}
-        if not told.exists or not (named or os.path.lexists(absolute)):
+        if not told.exists or not (named or is_there(absolute) or os.path.lexists(absolute)):
             raise NoSuchDocument(
                 f"{path} is not there.",
                 hint="Name a file or folder on disk, or as the index does: "
@@ -255,6 +256,14 @@ def explain(shell: Shell, path: str, as_json: bool) -> None:
             return
         words = "in" if told.taken else f"out ({told.reason})"
         put(f"{told.path}: {words}: {told.detail}")
+
+
+def _is_met(path: Path) -> bool:
+    """Whether a path leads to something, or to where the machine does not let us look: then that is the answer."""
+    try:
+        return is_there(path) or path.is_symlink()
+    except WorkspaceError:
+        return True
 
 
 def _what_came_of_it(workspace: Workspace, told: Explanation) -> Explanation:

@@ -14,6 +14,7 @@ import click
 
 from pensieve_mcp.cli.output import say
 from pensieve_mcp.errors import NoSuchDocument, WorkspaceError
+from pensieve_mcp.places import is_there, typed
 
 if TYPE_CHECKING:
     from pensieve_mcp.corpus.types import Root
@@ -117,7 +118,7 @@ class Shell:
         if name is None and state is None:
             info = known_workspace(folders, self.environment) or workspace_around(folders, self.environment)
             state = str(info.state) if info else None
-        elif state is not None and not (Path(state).expanduser() / WORKSPACE_FILE).is_file():
+        elif state is not None and not is_there(typed(state) / WORKSPACE_FILE):
             state = None
         if name is None and state is None:
             named = " ".join(folders)
@@ -135,7 +136,7 @@ class Shell:
             builder=builder,
         )
         tops = {Path(root.folder).resolve() for root in workspace.roots}
-        if {Path(folder).expanduser().resolve() for folder in folders} != tops:
+        if {typed(folder).resolve() for folder in folders} != tops:
             say(f"Workspace {workspace.name} ({', '.join(root.folder for root in workspace.roots)}).")
             self.under = tuple(folders)
         return workspace
@@ -201,7 +202,7 @@ def leave(code: int) -> NoReturn:
 
 def spare(file: Path, overwrite: bool) -> None:
     """Before a file is written at a place somebody typed. Raises WorkspaceError where one is there already."""
-    if file.exists() and not overwrite:
+    if is_there(file) and not overwrite:
         raise WorkspaceError(
             f"{file} is there already.",
             hint="Give another name, or --overwrite to replace it.",
@@ -215,11 +216,10 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 def document_path(workspace: Workspace, text: str) -> str:
     """A document or folder as `root/relative/file`: given so, or as a path of this machine inside a root.
 
-    Raises NoSuchDocument with near names.
+    Raises NoSuchDocument with near names, WorkspaceError where the machine does not let us look.
     """
-    # Of os.path, since those of Path raise for a name that is too long and for a person who is not known here.
-    given = Path(os.path.expanduser(text))  # noqa: PTH111
-    if os.path.exists(given):  # noqa: PTH110
+    given = typed(text)
+    if is_there(given):
         real = given.resolve()
         for root in workspace.roots:
             top = Path(root.folder).resolve()

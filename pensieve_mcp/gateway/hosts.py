@@ -21,6 +21,7 @@ from pensieve_mcp.gateway.proxy import Upstream
 from pensieve_mcp.hosts.errors import HostError
 from pensieve_mcp.hosts.jsonc import Jsonc
 from pensieve_mcp.hosts.toml_tables import rendered
+from pensieve_mcp.places import typed
 from pensieve_mcp.vendors import ANTHROPIC, CHATGPT, OPENAI, V1
 
 LOGIN_SECONDS = 10.0
@@ -93,7 +94,7 @@ def launch(
 
 def _claude_route(environment: Mapping[str, str], folder: Path, upstream: str | None) -> Route:
     home = Path(
-        environment.get("CLAUDE_CONFIG_DIR") or Path(environment.get("HOME") or Path.home()) / ".claude"
+        environment.get("CLAUDE_CONFIG_DIR") or Path(environment.get("HOME") or typed("~")) / ".claude"
     )
     configured = ""
     for path in (
@@ -139,7 +140,7 @@ def _claude(
 
 
 def _codex_route(program: str, environment: Mapping[str, str], upstream: str | None) -> Route:
-    home = Path(environment.get("CODEX_HOME") or Path(environment.get("HOME") or Path.home()) / ".codex")
+    home = Path(environment.get("CODEX_HOME") or Path(environment.get("HOME") or typed("~")) / ".codex")
     config = _toml(home / "config.toml")
     provider = config.get("model_provider")
     own = config.get("model_providers", {}).get(provider) if isinstance(provider, str) else None
@@ -218,9 +219,7 @@ def _codex(
 
 
 def _opencode_route(environment: Mapping[str, str], folder: Path, upstream: str | None) -> Route:
-    home = Path(
-        environment.get("XDG_CONFIG_HOME") or Path(environment.get("HOME") or Path.home()) / ".config"
-    )
+    home = Path(environment.get("XDG_CONFIG_HOME") or Path(environment.get("HOME") or typed("~")) / ".config")
     found: dict[str, str] = {}
     for variable, name in (("ANTHROPIC_API_KEY", "anthropic"), ("OPENAI_API_KEY", "openai")):
         if environment.get(variable):

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
 from typing import Literal
 
+from pensieve_mcp.places import typed
+
 System = Literal["linux", "macos", "windows"]
 
 
@@ -45,7 +47,7 @@ class Machine:
         """This machine."""
         system: System = {"win32": "windows", "darwin": "macos"}.get(sys.platform, "linux")  # type: ignore[assignment]
         home = environment.get("USERPROFILE" if system == "windows" else "HOME")
-        return cls(system, Path(home) if home else Path.home(), environment)
+        return cls(system, Path(home) if home else typed("~"), environment)
 
     def path(self, text: str) -> PurePath:
         """A path in this system's notation."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pensieve_mcp.errors import WorkspaceError
+from pensieve_mcp.places import is_there, typed
 
 FOLDERS_VARIABLE = "PENSIEVE_FOLDERS"
 TOKEN_VARIABLE = "PENSIEVE_TOKEN"
@@ -62,7 +63,7 @@ class Options:
         """What will keep every call from being answered, as far as a look at the folders shows."""
         if not self.given and not self.state:
             return [self.no_folder()]
-        if all(Path(path).expanduser().exists() for path in self.folders):
+        if all(map(_is_plainly_there, self.folders)):
             return []
         from pensieve_mcp.workspace import existing
 
@@ -83,6 +84,14 @@ class Options:
             f"pensieve-mcp, or in the variable {FOLDERS_VARIABLE}; then restart the server.",
             slug="no_folder",
         )
+
+
+def _is_plainly_there(path: str) -> bool:
+    """Without words for what is not: those need more imports than a start has time for."""
+    try:
+        return is_there(typed(path))
+    except WorkspaceError:
+        return False
 
 
 def version() -> str:

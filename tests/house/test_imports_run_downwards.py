@@ -16,6 +16,8 @@ FLOORS: dict[str, int] = {
     "vendors": 1,
     "handles": 2,
     "tokens": 2,
+    "filelock": 2,
+    "places": 2,
     "settings": 2,
     "storage": 2,
     "leases": 2,
@@ -51,6 +53,7 @@ DOORS = {"server", "statelm", "gateway"}
 
 ALLOWED: dict[tuple[str, str], str] = {
     ("leases", "storage"): "A lease is a row of a database: storage's, in a file of its own.",
+    ("settings", "places"): "The data folder is typed by somebody, too.",
     ("workspace", "builder"): "The background build is another process; its file is started, not used.",
     ("workspace", "building"): "An opened workspace starts its builds, and building.py never imports it.",
     (

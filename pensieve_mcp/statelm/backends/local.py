@@ -20,6 +20,7 @@ from types import FrameType
 from typing import Any
 
 from pensieve_mcp.errors import BackendError
+from pensieve_mcp.places import typed
 from pensieve_mcp.statelm.backends import Choice
 from pensieve_mcp.statelm.backends.memory import memory_bytes
 from pensieve_mcp.statelm.backends.toolgrammar import tool_call_grammar
@@ -44,7 +45,7 @@ class Local:
         reply_seconds: float = REPLY_SECONDS,
         memory: Callable[[], int | None] = memory_bytes,
     ) -> None:
-        path = Path(choice.model).expanduser()
+        path = typed(choice.model)
         self.model = path.name
         self._hear = hear or (lambda text: None)
         self.reply_seconds = reply_seconds

@@ -1,0 +1,129 @@
+"""What a second person stumbled over who tried the shell: paths, hints and first lines."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from pensieve_mcp.errors import WorkspaceError
+from pensieve_mcp.places import is_there, typed
+
+NOBODY = "~nosuchuserofours"
+
+
+# -- 1: a home that nobody knows -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        ["index", NOBODY],
+        ["explain", f"{NOBODY}/a.txt"],
+        ["search", "rent", "--under", f"{NOBODY}/a"],
+        ["search", "rent", "--folder", NOBODY],
+        ["search", "rent", "--state", NOBODY],
+        ["ask", "Who let the mill?", NOBODY],
+        ["ask", "Who let the mill?", "--backend", "local", "--model", f"{NOBODY}/m.gguf"],
+        ["install", "codex", NOBODY, "--dry-run"],
+        ["install", "codex", "--state", NOBODY, "--dry-run"],
+        ["workspace", "add", "other", NOBODY],
+    ],
+    ids=" ".join,
+)
+def test_a_home_that_nobody_knows_is_told_with_a_next_step(pensieve, documents, call):
+    assert pensieve("index", documents).code == 0
+    said = pensieve(*call)
+    assert said.code in (1, 2)
+    assert "nosuchuserofours" in said.err and "Write the path out" in said.err
+    assert "RuntimeError" not in said.err and "fault of ours" not in said.err
+
+
+def test_a_data_folder_in_a_home_that_nobody_knows_is_told(pensieve, documents, monkeypatch):
+    monkeypatch.setenv("PENSIEVE_HOME", f"{NOBODY}/state")
+    said = pensieve("index", documents)
+    assert said.code == 1 and "knows no user" in said.err
+
+
+def test_a_server_with_a_home_that_nobody_knows_says_so():
+    from pensieve_mcp.server.options import Options
+
+    (problem,) = Options(folders=(NOBODY,)).problems()
+    assert problem.slug == "no_home"
+
+
+def test_a_folder_that_is_itself_called_so_is_meant(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path(NOBODY).mkdir()
+    assert is_there(typed(NOBODY)) and is_there(typed(f"./{NOBODY}"))
+
+
+def test_only_one_file_asks_for_a_home():
+    """What `~` stands for is asked in one place, so that the answer is worded in one place."""
+    package = Path(__file__).resolve().parents[2] / "pensieve_mcp"
+    asking = {file.name for file in package.rglob("*.py") if "expanduser(" in file.read_text("utf-8")}
+    assert asking == {"places.py"}
+
+
+# -- 2: where the machine does not let us look -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def locked(documents, monkeypatch):
+    """A folder with a file, of which the machine lets us see nothing; also where the tests run as root."""
+    folder = documents / "locked"
+    folder.mkdir()
+    (folder / "b.txt").write_text("The key hangs in the mill.", encoding="utf-8")
+    real = {name: getattr(os, name) for name in ("stat", "lstat", "open", "scandir")}
+
+    def refusing(name):
+        def call(path=".", *more, **options):
+            if isinstance(path, (str, os.PathLike)) and Path(os.fspath(path)).is_relative_to(folder):
+                if name in ("open", "scandir") or os.fspath(path) != str(folder):
+                    raise PermissionError(13, "Permission denied", os.fspath(path))
+            elif path == "locked" and name == "open":
+                raise PermissionError(13, "Permission denied", path)
+            return real[name](path, *more, **options)
+
+        return call
+
+    for name in real:
+        monkeypatch.setattr(os, name, refusing(name))
+    yield folder
+
+
+def test_what_lies_in_a_locked_folder_is_explained(pensieve, documents, locked):
+    assert pensieve("index", documents).code == 0
+    for path in (locked / "b.txt", "documents/locked/b.txt"):
+        said = pensieve("explain", path)
+        assert said.code == 0, said.err
+        assert "documents/locked/b.txt: out (unreadable)" in said.out
+
+
+def test_a_path_that_may_not_be_looked_at_is_worded_everywhere(pensieve, documents, locked, tmp_path):
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "a.txt").write_text("The key of the mill hangs here.", encoding="utf-8")
+    assert pensieve("index", other).code == 0
+    for call in (
+        ["explain", locked / "b.txt"],
+        ["index", locked / "b.txt"],
+        ["search", "key", "--under", locked / "b.txt"],
+        ["read", locked / "b.txt"],
+        ["install", "codex", locked / "b.txt", "--dry-run"],
+        ["note", "export", locked / "out.json"],
+    ):
+        said = pensieve(*call)
+        assert said.code in (1, 2), call
+        assert "Permission denied" in said.err or "permission" in said.err, (call, said.err)
+        assert "fault of ours" not in said.err, call
+
+
+def test_whether_something_is_there_can_be_refused(locked):
+    with pytest.raises(WorkspaceError) as refused:
+        is_there(locked / "b.txt")
+    assert refused.value.slug == "not_permitted"
+    assert stat.S_ISDIR(locked.stat().st_mode)
+    assert not is_there("a" * 5000) and not is_there("a\0b")
