@@ -9,13 +9,17 @@ to a person, who may let go of them.
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pensieve_mcp.errors import NoSuchNote
+from pensieve_mcp.errors import NoSuchDocument, NoSuchNote
+from pensieve_mcp.notebook.revoking import lies_in
 from pensieve_mcp.notebook.types import Revoked
+from pensieve_mcp.places import is_there
 
 if TYPE_CHECKING:
     from pensieve_mcp.ledger.retention import Look
@@ -35,6 +39,43 @@ class Traced:
     messages: tuple[int, ...] = ()
     plans: tuple[str, ...] = ()
     telling: tuple[str, ...] = ()
+
+
+def known_source(workspace: Workspace, *paths: str) -> str:
+    """The first of these paths that is a source: in the folders or the index, now or once, named by a note's evidence,
+    or withdrawn before. Raises NoSuchDocument with near names."""
+    named = workspace.notebook.evidence_paths()
+    withdrawn = {one.path for one in workspace.notebook.revoked_sources()}
+    for path in paths:
+        if (
+            path in withdrawn
+            or any(lies_in(one, path) for one in named)
+            or workspace.corpus.ids.ever_held(path)
+            or _lies_there(workspace, path)
+        ):
+            return path
+    near = difflib.get_close_matches(paths[-1], named, n=3, cutoff=0.7)
+    raise NoSuchDocument(
+        f"No document is called {paths[-1]!r}, and no note's evidence names it.",
+        hint=f"Did you mean {' or '.join(near)}?" if near else _near_documents(workspace, paths[-1]),
+    )
+
+
+def _near_documents(workspace: Workspace, path: str) -> str:
+    try:
+        workspace.corpus.document(path)
+    except NoSuchDocument as unknown:
+        return unknown.hint
+    return ""
+
+
+def _lies_there(workspace: Workspace, path: str) -> bool:
+    """By `root/relative/file` alone: what is typed in another way is the shell's to read."""
+    name, _, rest = path.partition("/")
+    root = next((root for root in workspace.roots if root.name == name), None)
+    if root is None or ".." in rest.split("/"):
+        return False
+    return workspace.corpus.has_under(path) or is_there(Path(root.folder, rest))
 
 
 def messages_showing(workspace: Workspace, source: str) -> frozenset[int]:

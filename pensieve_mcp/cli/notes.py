@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, get_args
 import click
 
 from pensieve_mcp.cli.output import bold, put, put_json, put_table, say
-from pensieve_mcp.cli.shell import Shell, command_options, json_option, leave
+from pensieve_mcp.cli.shell import Shell, command_options, document_path, json_option, leave
 from pensieve_mcp.errors import Miscast, NoSuchDocument, NoSuchNote
 from pensieve_mcp.notebook.types import EvidenceState, Status
 from pensieve_mcp.spellbook.wording import count
@@ -38,12 +38,20 @@ def only(
 
 
 def source_path(workspace: Workspace, text: str) -> str:
-    """A document or folder as evidence names it; also one that is not there any more."""
+    """A document or folder as evidence names it; also one that is not there any more. Raises NoSuchDocument with near
+    names for what never was a source."""
+    from pensieve_mcp.tracing import known_source
+
     try:
-        found = workspace.prefix(text)
-    except NoSuchDocument:
-        return text.strip().rstrip("/")
-    return found[0] if found else text.strip().rstrip("/")
+        path = document_path(workspace, text)
+    except NoSuchDocument as unknown:
+        if unknown.slug == "outside_roots" or not text.strip("/ "):
+            raise
+        path = text.strip().rstrip("/").removeprefix("./")
+    roots = {root.name for root in workspace.roots}
+    if path.partition("/")[0] in roots or len(roots) != 1:
+        return known_source(workspace, path)
+    return known_source(workspace, path, f"{next(iter(roots))}/{path}")
 
 
 @click.command(short_help="Look at the evidence of all notes again.")

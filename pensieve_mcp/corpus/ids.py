@@ -233,6 +233,15 @@ class Ids:
             )
         return [[chunk_id for chunk_id in ids if chunk_id is not None] for ids in answer]
 
+    def ever_held(self, path: str) -> bool:
+        """Whether a document had this path as its last one, or lay below it; also one that is no longer there."""
+        with self._connections.reading() as db:
+            found = db.conn.execute(
+                "SELECT 1 FROM document_ids WHERE path = ? OR substr(path, 1, ?) = ? LIMIT 1",
+                (path, len(path) + 1, f"{path}/"),
+            ).fetchone()
+        return found is not None
+
     def known(self, chunk_id: int) -> Known | None:
         """What is remembered of an id, or None when it was never given out."""
         with self._connections.reading() as db:

@@ -238,6 +238,14 @@ def purge(db: Database, source: str, messages: frozenset[int], *, put: Put, auth
     return found
 
 
+def paths_of(db: Database) -> tuple[str, ...]:
+    """Documents that the evidence of any revision names, by the path then and now."""
+    rows = db.conn.execute(
+        "SELECT path FROM note_evidence UNION SELECT noted_path FROM note_evidence ORDER BY 1"
+    )
+    return tuple(row[0] for row in rows if row[0])
+
+
 def quotes_of(db: Database, source: str) -> tuple[str, ...]:
     """Quotes of a source in all revisions."""
     rows = db.conn.execute("SELECT DISTINCT quote, path, noted_path FROM note_evidence WHERE quote <> ''")

@@ -386,6 +386,11 @@ class Notebook:
         with self._connections.reading() as db:
             return revoking.traced(db, source, messages)
 
+    def evidence_paths(self) -> tuple[str, ...]:
+        """Documents that the evidence of any revision of any note names, also those that are no longer there."""
+        with self._connections.reading() as db:
+            return revoking.paths_of(db)
+
     def quotes_of(self, source: str) -> tuple[str, ...]:
         """What any revision of any note quotes of a document, or of what lies below a folder."""
         with self._connections.reading() as db:

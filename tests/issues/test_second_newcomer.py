@@ -127,3 +127,51 @@ def test_whether_something_is_there_can_be_refused(locked):
     assert refused.value.slug == "not_permitted"
     assert stat.S_ISDIR(locked.stat().st_mode)
     assert not is_there("a" * 5000) and not is_there("a\0b")
+
+
+# -- 3: a source that never was one ----------------------------------------------------------------------------------
+
+
+def test_a_source_that_nobody_knows_is_not_revoked(pensieve, documents):
+    assert pensieve("index", documents).code == 0
+    for typo in (
+        "nofile",
+        "leese.md",
+        "documents/leese.md",
+        documents / "leese.md",
+        "../lease.md",
+        "~x/lease.md",
+    ):
+        for command in (["revoke"], ["revoke", "--undo"], ["purge", "--yes"], ["purge", "--dry-run"]):
+            said = pensieve("note", *command, "--source", typo)
+            assert said.code == 1 and not said.out, (command, typo)
+            assert "fault of ours" not in said.err
+    assert "Did you mean documents/lease.md?" in pensieve("note", "revoke", "--source", "leese.md").err
+    assert pensieve("note", "revoke", "--json").data == []
+    assert pensieve("note", "list", "--under", "leese.md").code == 1
+
+
+def test_a_source_that_is_gone_can_be_revoked(pensieve, documents):
+    """By its own path, by one of this machine, or by the folder it lay in."""
+    assert pensieve("index", documents).code == 0
+    quote = "The rent is forty-two florins a quarter"
+    assert pensieve("note", "write", "rent", "42", "--from", "documents/lease.md", "--quote", quote).code == 0
+    (documents / "lease.md").unlink()
+    assert pensieve("index").code == 0
+    assert (
+        "Did you mean documents/lease.md?"
+        in pensieve("note", "revoke", "--source", "documents/leasse.md").err
+    )
+    for path in ("lease.md", "documents/lease.md", documents / "lease.md"):
+        done = pensieve("note", "revoke", "--source", path, "--json")
+        assert done.code == 0 and done.data["revoked"] + done.data["review"], path
+        assert pensieve("note", "revoke", "--source", path, "--undo").code == 0
+    assert pensieve("note", "purge", "--source", "lease.md", "--yes").code == 0
+    assert pensieve("note", "purge", "--source", "lease.md", "--yes").code == 0, "it is known from the past"
+
+
+def test_a_file_that_is_not_read_yet_can_be_revoked(pensieve, documents):
+    assert pensieve("index", documents).code == 0
+    (documents / "new.txt").write_text("Not read yet.", encoding="utf-8")
+    assert pensieve("note", "revoke", "--source", "new.txt").code == 0
+    assert pensieve("note", "revoke", "--json").data[0]["path"] == "documents/new.txt"
