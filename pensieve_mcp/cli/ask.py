@@ -14,6 +14,7 @@ from pensieve_mcp.cli.curve import Point, draw, points_of, svg
 from pensieve_mcp.cli.indexing import build
 from pensieve_mcp.cli.output import bold, dim, put, put_json, say, width, writing
 from pensieve_mcp.cli.shell import Shell, command_options, json_option, leave
+from pensieve_mcp.cli.translating import for_person
 from pensieve_mcp.errors import WorkspaceError
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ def ask(
                 f"The file cannot be written: {error}.", hint="Name another place."
             ) from error
         if as_json:
-            put_json(asking.as_data(asked))
+            put_json(asking.as_data(asked) | {"detail": for_person(asked.detail)})
         else:
             _report(asked)
     if not asked.found:
@@ -167,7 +168,7 @@ def _report(asked: Asked) -> None:
     else:
         put("not found" if asked.ended == "not_found" else f"no answer ({asked.ended})")
     if asked.detail:
-        say(asked.detail)
+        say(for_person(asked.detail))
     for cited in asked.citations:
         where = " ".join(
             part

@@ -142,7 +142,13 @@ def ask(
     if spoken == "compact" and asked.ended in ("stuck", "rounds") and search:
         floor = extractive.answer(_loop(workspace, question, Ours(), "", prefixes, watch, cancelled))
         return replace(
-            floor, detail=f"The model came to no end ({asked.ended}); this is a sentence of the documents."
+            floor,
+            detail=f"The model came to no end ({asked.ended}); "
+            + (
+                "this is a sentence of the documents."
+                if floor.found
+                else f"no sentence answers it. {floor.detail}".strip()
+            ),
         )
     return asked
 

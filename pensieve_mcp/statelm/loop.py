@@ -377,6 +377,8 @@ class Loop:
         grounded, cited = citations(self.conversation, answer) if found else (False, ())
         if ended == "finished" and not found:
             ended = "not_found"
+        if not found:  # a reader who found nothing is told what the state of the index has to do with it
+            detail = " ".join(filter(None, (detail, self.conversation.workspace.standing())))
         return Asked(
             question=self.conversation.question,
             answer=answer,

@@ -131,4 +131,4 @@ class Asked:
     episode: str = ""
     model: str = ""
     dialect: str = ""
-    detail: str = ""  # the worded error or reason, where it did not finish
+    detail: str = ""  # the worded error, or why there is no answer

@@ -175,3 +175,20 @@ def test_a_file_that_is_not_read_yet_can_be_revoked(pensieve, documents):
     (documents / "new.txt").write_text("Not read yet.", encoding="utf-8")
     assert pensieve("note", "revoke", "--source", "new.txt").code == 0
     assert pensieve("note", "revoke", "--json").data[0]["path"] == "documents/new.txt"
+
+
+# -- 4: a question over nothing --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", [[], ["--no-search"], ["--backend", "scripted"]], ids=" ".join)
+def test_a_question_over_nothing_says_that_nothing_is_there(pensieve, home, tmp_path, backend):
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    script = tmp_path / "script.jsonl"
+    script.write_text('{"name": "finish", "arguments": {"answer": "not found"}}\n', encoding="utf-8")
+    named = ["--model", script] if "scripted" in backend else ["--backend", "extractive"]
+    said = pensieve("ask", "Who let the mill?", empty, *backend, *named, "--quiet")
+    assert said.code == 1 and "not found" in said.out
+    assert f"No readable document was found in {empty}; pensieve skipped tells" in said.err
+    detail = pensieve("ask", "Who let the mill?", empty, *backend, *named, "--quiet", "--json").data["detail"]
+    assert detail.startswith("No readable document was found")
