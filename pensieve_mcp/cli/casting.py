@@ -16,6 +16,7 @@ from pensieve_mcp.cli.shell import Shell, command_options, json_option, leave
 from pensieve_mcp.errors import Miscast
 
 DOOR = "cli"
+WHOLE_BYTES = 1_000_000_000  # a shell has no window to protect: what is restored is printed to its end
 
 episode_option = click.option(
     "--episode", "handle", metavar="E", help="The conversation to go on with; without it a new one is begun."
@@ -144,6 +145,7 @@ def forget(shell: Shell, ids: tuple[str, ...], handle: str, summary: str | None,
 @command_options
 def restore(shell: Shell, ids: tuple[str, ...], handle: str, as_json: bool) -> None:
     """Print forgotten messages exactly as they were, and count them as visible again."""
+    shell.settings.setdefault("result_bytes", str(WHOLE_BYTES))
     leave(run_cast(shell, "restoreContext", {"msg_id": ",".join(ids)}, handle, as_json))
 
 

@@ -192,3 +192,26 @@ def test_a_question_over_nothing_says_that_nothing_is_there(pensieve, home, tmp_
     assert f"No readable document was found in {empty}; pensieve skipped tells" in said.err
     detail = pensieve("ask", "Who let the mill?", empty, *backend, *named, "--quiet", "--json").data["detail"]
     assert detail.startswith("No readable document was found")
+
+
+# -- 5: the whole of what was forgotten ------------------------------------------------------------------------------
+
+
+def test_a_long_text_is_restored_whole_at_the_shell(pensieve, documents):
+    (documents / "long.txt").write_text(" ".join(f"word{n}" for n in range(9_000)), encoding="utf-8")
+    assert pensieve("index", documents).code == 0
+    begun = pensieve("cast", "readChunk", "chunk_id=1", "--json").data
+    episode, texts, numbers = begun["episode"], [], []
+    for chunk in range(2, 14):  # together more than one result may have for a host
+        read = ["readChunk", f"chunk_id={chunk}", "max_bytes=40000", "--episode", episode]
+        told = pensieve("cast", *read, "--json").data
+        texts.append(told["text"])
+        numbers.append(told["message"]["msg_id"])
+    assert pensieve("forget", *numbers, "--episode", episode).code == 0
+    said = pensieve("restore", *numbers, "--episode", episode)
+    assert said.code == 0 and all(text in said.out for text in texts)
+    assert len(said.out) > 12_000 and "more characters" not in said.out and "cut here" not in said.out
+
+    assert pensieve("forget", *numbers, "--episode", episode).code == 0
+    said = pensieve("restore", *numbers, "--episode", episode, "--set", "result_bytes=4000")
+    assert "more characters" in said.out, "who asks for less gets less"
