@@ -173,7 +173,9 @@ def run(
                 for warning in launched.warnings:
                     say(warning)
                 surroundings = {**launched.environment, GATEWAY_VARIABLE: running.url}
-                code = started.run([found, *launched.arguments], surroundings)
+                code = started.run(
+                    [found, *launched.arguments], surroundings, hint=_other_program(host, program)
+                )
         finally:
             forget_run(workspace.state, name)
         _tell_summary(running)
@@ -278,8 +280,9 @@ class _Host:
             elif self._process.poll() is None:
                 self._process.send_signal(number)
 
-    def run(self, command: list[str], environment: dict[str, str]) -> int:
-        """Its exit code, 128 and more where a signal ended it. Raises WorkspaceError where it cannot be started."""
+    def run(self, command: list[str], environment: dict[str, str], *, hint: str = "") -> int:
+        """Its exit code, 128 and more where a signal ended it. Raises WorkspaceError, with the hint, where it cannot be
+        started."""
         with self._starting:
             if self._early is not None:
                 return 128 + self._early
@@ -288,11 +291,18 @@ class _Host:
             except OSError as error:
                 raise WorkspaceError(
                     f"{command[0]} cannot be started: {error.strerror or error}.",
-                    hint="Name the host's program with --program PATH.",
+                    hint=hint,
                     slug="no_such_host",
                 ) from error
         code = self._process.wait()
         return code if code >= 0 else 128 - code
+
+
+def _other_program(host: str, named: str | None) -> str:
+    """What to do where the program cannot be started: it was named, or found on the PATH."""
+    if named is None:
+        return "Name the host's program with --program PATH."
+    return f"--program named {named}: give the path of {host}'s program, or leave the option out to take the PATH's."
 
 
 def _tell_summary(running: RunningGateway) -> None:

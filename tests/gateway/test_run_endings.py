@@ -198,6 +198,8 @@ def test_a_host_that_is_not_there_or_no_program_is_said(bench: Bench) -> None:
     assert "--program" in missing.stderr
     named = bench.pensieve("run", "--program", str(bench.folder / "nothing"), "codex")
     assert named.returncode == 1 and "nothing cannot be started: No such file" in named.stderr
+    assert f"--program named {bench.folder / 'nothing'}" in named.stderr
+    assert "Name the host's program" not in named.stderr, "that was done"
     document = bench.library / "light.md"
     plain = bench.pensieve("run", "--program", str(document), "codex")
     assert plain.returncode == 1 and "cannot be started: Permission denied" in plain.stderr
