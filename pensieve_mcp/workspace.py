@@ -351,7 +351,9 @@ class Workspace:
         from pensieve_mcp.episode import Episode
 
         record = (
-            self.ledger.episode(handle) if handle else self.ledger.open_episode(door, host, thread or None)
+            self.ledger.episode(handle, can_be_left_out=True)
+            if handle
+            else self.ledger.open_episode(door, host, thread or None)
         )
         return Episode(
             self,

@@ -44,9 +44,17 @@ def cast(
     leave(run_cast(shell, spell, parse_arguments(arguments), handle, as_json))
 
 
-def run_cast(shell: Shell, spell: str, arguments: dict[str, Any], handle: str | None, as_json: bool) -> int:
+def run_cast(
+    shell: Shell,
+    spell: str,
+    arguments: dict[str, Any],
+    handle: str | None,
+    as_json: bool,
+    *,
+    needs_episode: bool = False,
+) -> int:
     """Cast in an episode and print; the exit code. The text goes to stdout, errors of the spell as well: both are the
-    answer."""
+    answer. Raises Miscast for an unknown handle; with `needs_episode` it does not say that it can be left out."""
     from pensieve_mcp.spellbook.casting import cast as cast_spell
 
     if handle is None and (refused := _refused(spell, arguments)) is not None:
@@ -56,6 +64,8 @@ def run_cast(shell: Shell, spell: str, arguments: dict[str, Any], handle: str | 
         return 1
     # builds run in this process: one that ends with the command would be begun and killed by every cast
     with shell.open() as workspace:
+        if handle is not None and needs_episode:
+            workspace.ledger.episode(handle)
         if workspace.settings.ask_backend:
             from pensieve_mcp.spellbook.entrusting import Asks
 
@@ -135,7 +145,7 @@ def _value(text: str) -> Any:
 def forget(shell: Shell, ids: tuple[str, ...], handle: str, summary: str | None, as_json: bool) -> None:
     """Forget messages of an episode: m12, 3-5. Notes stay; `restore` undoes it."""
     arguments = {"msg_id": ",".join(ids)} | ({"summary": summary} if summary else {})
-    leave(run_cast(shell, "deleteContext", arguments, handle, as_json))
+    leave(run_cast(shell, "deleteContext", arguments, handle, as_json, needs_episode=True))
 
 
 @click.command(short_help="Bring forgotten messages back.")
@@ -146,7 +156,7 @@ def forget(shell: Shell, ids: tuple[str, ...], handle: str, summary: str | None,
 def restore(shell: Shell, ids: tuple[str, ...], handle: str, as_json: bool) -> None:
     """Print forgotten messages exactly as they were, and count them as visible again."""
     shell.settings.setdefault("result_bytes", str(WHOLE_BYTES))
-    leave(run_cast(shell, "restoreContext", {"msg_id": ",".join(ids)}, handle, as_json))
+    leave(run_cast(shell, "restoreContext", {"msg_id": ",".join(ids)}, handle, as_json, needs_episode=True))
 
 
 @click.command(short_help="The spells with their arguments or schemas.")

@@ -138,8 +138,9 @@ class Ledger:
         ).fetchone()
         return episode_from(row)
 
-    def episode(self, which: int | str) -> EpisodeRecord:
-        """By id or handle. Raises Miscast (`no_such_episode`)."""
+    def episode(self, which: int | str, *, can_be_left_out: bool = False) -> EpisodeRecord:
+        """By id or handle. Raises Miscast (`no_such_episode`); the hint goes by whether the caller begins one where
+        none is named."""
         column = "id" if isinstance(which, int) else "handle"
         value = which if isinstance(which, int) else _storable(which.strip().lower())
         row = None
@@ -151,7 +152,8 @@ class Ledger:
         if row is None:
             raise Miscast(
                 f"There is no episode {str(which)[:60]!r} in this workspace.",
-                hint="List them with pensieve episodes list, or leave the episode out to begin a new one.",
+                hint="List them with pensieve episodes list"
+                + (", or leave the episode out to begin a new one." if can_be_left_out else "."),
                 slug="no_such_episode",
             )
         return episode_from(row)

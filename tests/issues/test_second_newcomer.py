@@ -215,3 +215,23 @@ def test_a_long_text_is_restored_whole_at_the_shell(pensieve, documents):
     assert pensieve("forget", *numbers, "--episode", episode).code == 0
     said = pensieve("restore", *numbers, "--episode", episode, "--set", "result_bytes=4000")
     assert "more characters" in said.out, "who asks for less gets less"
+
+
+# -- 7: hints that fit where they are given --------------------------------------------------------------------------
+
+
+def test_only_who_can_leave_the_episode_out_is_told_to(pensieve, documents):
+    assert pensieve("index", documents).code == 0
+    for call in (
+        ["purge", "--episode", "nosuch", "--yes"],
+        ["plot", "--episode", "zzz"],
+        ["episodes", "show", "nosuch"],
+        ["episodes", "export", "nosuch"],
+        ["forget", "m1", "--episode", "nosuch"],
+        ["restore", "m1", "--episode", "nosuch"],
+    ):
+        said = pensieve(*call)
+        assert said.code == 1 and "pensieve episodes list" in said.err, call
+        assert "leave the episode out" not in said.err, call
+    said = pensieve("cast", "checkBudget", "--episode", "nosuch")
+    assert said.code == 1 and "leave the episode out to begin a new one" in said.err
