@@ -13,7 +13,7 @@ import click
 from pensieve_mcp.cli.curve import Point, draw, points_of, svg
 from pensieve_mcp.cli.indexing import build
 from pensieve_mcp.cli.output import bold, dim, put, put_json, say, width, writing
-from pensieve_mcp.cli.shell import Shell, command_options, json_option, leave
+from pensieve_mcp.cli.shell import NewFile, Shell, command_options, json_option, leave
 from pensieve_mcp.cli.translating import for_person
 from pensieve_mcp.errors import WorkspaceError
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 DEFAULT_WINDOW_TOKENS = 32_000
 
 
-class Png(click.Path):
-    """A path whose name ends in .png."""
+class Png(NewFile):
+    """A file to write whose name ends in .png."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not str(value).lower().endswith(".png"):
@@ -53,15 +53,14 @@ class Png(click.Path):
 @click.option(
     "--no-search", is_flag=True, help="Read in order instead of searching, as in the paper's needle test."
 )
-@click.option(
-    "--save", "save_to", metavar="FILE", type=click.Path(dir_okay=False), help="Keep the trajectory in FILE."
-)
+@click.option("--save", "save_to", metavar="FILE", type=NewFile(), help="Keep the trajectory in FILE.")
 @click.option(
     "--svg",
     "picture",
     metavar="FILE",
-    type=click.Path(dir_okay=False),
-    help="Draw the curve into FILE.svg, or FILE.png (needs rsvg-convert or the extra [plot]).",
+    type=NewFile(),
+    help="Draw the curve into FILE: an SVG, or a PNG where its name ends so (needs rsvg-convert or the extra "
+    "[plot]).",
 )
 @click.option("--quiet", is_flag=True, help="Do not tell what is being done.")
 @json_option
@@ -192,9 +191,7 @@ def _report(asked: Asked) -> None:
 @click.command(short_help="Draw the curve of a saved conversation.")
 @click.argument("file", type=click.Path(dir_okay=False, exists=True), required=False)
 @click.option("--episode", metavar="EPISODE", help="A conversation of the workspace instead of a file.")
-@click.option(
-    "--svg", "picture", metavar="FILE", type=click.Path(dir_okay=False), help="Draw into FILE, an SVG."
-)
+@click.option("--svg", "picture", metavar="FILE", type=NewFile(), help="Draw into FILE, an SVG.")
 @click.option(
     "--png",
     "raster",
@@ -268,7 +265,6 @@ def _draw_into(picture: str, points: Sequence[Point], window: int, title: str) -
     """An SVG, or a PNG where the name ends so. Raises OSError, WorkspaceError."""
     drawn = _picture(points, window, title)
     place = Path(picture)
-    place.parent.mkdir(parents=True, exist_ok=True)
     if place.suffix.lower() == ".png":
         from pensieve_mcp.cli.raster import png
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from pensieve_mcp.cli.output import bold, dim, put, put_json, put_table, say
-from pensieve_mcp.cli.shell import Shell, command_options, json_option, spare
+from pensieve_mcp.cli.shell import NewFile, Shell, command_options, json_option, spare
 from pensieve_mcp.spellbook.wording import count, one_line
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def replay(shell: Shell, handle: str, curve: bool) -> None:
 
 @episodes.command(short_help="A conversation as JSON lines, to FILE or stdout.")
 @click.argument("handle", metavar="EPISODE")
-@click.argument("file", required=False, type=click.Path(dir_okay=False))
+@click.argument("file", required=False, type=NewFile(allow_dash=True))
 @click.option("--overwrite", is_flag=True, help="Write over a file that is there.")
 @click.option("--exact", is_flag=True, help="Keep what looks like a secret; it is taken out otherwise.")
 @command_options

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pensieve_mcp.cli.output import put, say
-from pensieve_mcp.cli.shell import Shell, command_options, leave
+from pensieve_mcp.cli.shell import NewFile, Shell, command_options, leave
 from pensieve_mcp.errors import WorkspaceError
 from pensieve_mcp.heeding import Heeding
 
@@ -106,7 +106,12 @@ def gateway(
 )
 @click.option("--program", metavar="PATH", help="The host's program, if it is not on the PATH.")
 @click.option("--no-handles", is_flag=True, help="Give results of the host's own tools no handles.")
-@click.option("--explain", metavar="FILE", help="Write into FILE what was done to each request, and why.")
+@click.option(
+    "--explain",
+    metavar="FILE",
+    type=NewFile(),
+    help="Write into FILE what was done to each request, and why.",
+)
 @click.argument("host", type=click.Choice(("claude", "codex", "opencode")))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @command_options

@@ -200,8 +200,44 @@ def leave(code: int) -> NoReturn:
     click.get_current_context().exit(code)
 
 
+def expect_folder(file: Path) -> None:
+    """Before a file is written at a place somebody typed. Raises WorkspaceError where no file can be written there."""
+    hint = "Make the folder, or name another place."
+    if not is_there(file.parent):
+        raise WorkspaceError(
+            f"There is no folder {file.parent} to write {file.name} into.", hint=hint, slug="no_such_folder"
+        )
+    if not file.parent.is_dir():
+        raise WorkspaceError(
+            f"{file.parent} is a file, so {file.name} cannot be written into it.",
+            hint=hint,
+            slug="no_such_folder",
+        )
+    if not os.access(file if is_there(file) else file.parent, os.W_OK):
+        raise WorkspaceError(
+            f"{file} may not be written.",
+            hint="Give yourself permission, or name another place.",
+            slug="not_permitted",
+        )
+
+
+class NewFile(click.Path):
+    """A file to write, refused before a command begins where it cannot be written: what was asked meanwhile would be
+    lost. Folders are not made, since a misspelt one is more likely than a new one."""
+
+    def __init__(self, *, allow_dash: bool = False) -> None:
+        super().__init__(dir_okay=False, allow_dash=allow_dash)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        path = super().convert(value, param, ctx)
+        if not (self.allow_dash and path == "-"):
+            expect_folder(Path(os.fsdecode(path)))
+        return path
+
+
 def spare(file: Path, overwrite: bool) -> None:
     """Before a file is written at a place somebody typed. Raises WorkspaceError where one is there already."""
+    expect_folder(file)
     if is_there(file) and not overwrite:
         raise WorkspaceError(
             f"{file} is there already.",

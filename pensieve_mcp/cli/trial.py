@@ -19,7 +19,7 @@ import click
 from pensieve_mcp.cli.curve import draw, points_of, svg
 from pensieve_mcp.cli.indexing import build, overview, say_what_is_missing, sentence
 from pensieve_mcp.cli.output import bold, dim, put, put_json, say, width
-from pensieve_mcp.cli.shell import Shell, command_options, json_option
+from pensieve_mcp.cli.shell import NewFile, Shell, command_options, json_option
 from pensieve_mcp.errors import PensieveError
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ STOP = frozenset(
     "--svg",
     "picture",
     metavar="FILE",
-    type=click.Path(dir_okay=False),
+    type=NewFile(),
     help="Draw the curve into FILE as well.",
 )
 @json_option
@@ -103,6 +103,10 @@ def try_it(
         said = (lambda text: None) if as_json else put
         data = overview(workspace, build(workspace))
         said(sentence(data))
+        if workspace.roots[0].folder == str(
+            LIBRARY
+        ):  # what our own library leaves out is meant to be left out
+            data["skipped"].pop("ignored", None)
         say_what_is_missing(workspace, data, kept=False)
         # This host holds its own prompt, so that what it deletes is really gone from it.
         host = ScriptedHost(

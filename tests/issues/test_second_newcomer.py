@@ -235,3 +235,54 @@ def test_only_who_can_leave_the_episode_out_is_told_to(pensieve, documents):
         assert "leave the episode out" not in said.err, call
     said = pensieve("cast", "checkBudget", "--episode", "nosuch")
     assert said.code == 1 and "leave the episode out to begin a new one" in said.err
+
+
+# -- 8: the first line -----------------------------------------------------------------------------------------------
+
+
+def test_what_our_own_library_leaves_out_is_not_told(pensieve, tmp_path, monkeypatch):
+    """An installed package has compiled files beside the library's one program."""
+    import shutil
+
+    from pensieve_mcp import sample
+
+    library = shutil.copytree(sample.LIBRARY, tmp_path / "library")
+    (library / "__pycache__").mkdir(exist_ok=True)
+    (library / "__pycache__" / "oil_reckoning.cpython-311.pyc").write_bytes(b"\0")
+    monkeypatch.setattr(sample, "LIBRARY", library)
+    said = pensieve("try", "-q", "Who paid for the casting of the second bell?")
+    assert said.code == 0 and "ignored" not in said.err
+    own = shutil.copytree(library, tmp_path / "own")
+    assert "ignored" in pensieve("try", own, "-q", "Who paid for the casting of the second bell?").err
+    (library / "broken.docx").write_bytes(b"PK\x03\x04 nothing")
+    assert "Skipped 1" in pensieve("try", "-q", "Who paid for the casting of the second bell?").err
+
+
+# -- 9: files into folders that are not there ------------------------------------------------------------------------
+
+
+def test_a_file_for_a_folder_that_is_not_there_is_refused_before_anything_is_done(
+    pensieve, documents, tmp_path
+):
+    assert pensieve("index", documents).code == 0
+    begun = pensieve("cast", "checkBudget", "--json").data["episode"]
+    before = pensieve("episodes", "list", "--json").data
+    (tmp_path / "file").write_text("not a folder")
+    for folder in (tmp_path / "missing" / "below", tmp_path / "file"):
+        for call in (
+            ["ask", "What is the rent?", "--svg", folder / "p.svg"],
+            ["ask", "What is the rent?", "--save", folder / "run.jsonl"],
+            ["plot", "--episode", begun, "--svg", folder / "p.svg"],
+            ["plot", "--episode", begun, "--png", folder / "p.png"],
+            ["try", "--svg", folder / "p.svg"],
+            ["episodes", "export", begun, folder / "e.jsonl"],
+            ["note", "export", folder / "n.json"],
+            ["run", "--explain", folder / "x.txt", "codex"],
+        ):
+            said = pensieve(*call)
+            assert said.code == 1 and str(folder) in said.err and not said.out, (call, said.err)
+            assert "fault of ours" not in said.err and "name another place" in said.err, (call, said.err)
+    assert not (tmp_path / "missing").exists()
+    assert pensieve("episodes", "list", "--json").data == before, "nothing was asked"
+    assert pensieve("ask", "What is the rent?", "--quiet", "--svg", "pic").code in (0, 1)
+    assert (tmp_path / "pic").read_text("utf-8").startswith("<svg"), "the file is called as it was named"

@@ -142,7 +142,7 @@ def test_a_backend_that_cannot_be_opened_is_told(
 def test_a_trajectory_is_saved_in_both_formats_and_drawn_again(
     pensieve: Pensieve, folder: Path, script: str, tmp_path: Path
 ) -> None:
-    kept = tmp_path / "out" / "t.jsonl"
+    kept = tmp_path / "t.jsonl"
     asked = pensieve(
         "ask",
         QUESTION,
