@@ -59,9 +59,7 @@ def run_cast(
 
     if handle is None and (refused := _refused(spell, arguments)) is not None:
         # a call that cannot be made begins no conversation
-        text = f"{refused.message} {refused.hint}".strip()
-        put_json({"text": text, "error": refused.slug}) if as_json else put(text)
-        return 1
+        return _failed(f"{refused.message} {refused.hint}".strip(), refused.slug, as_json)
     # builds run in this process: one that ends with the command would be begun and killed by every cast
     with shell.open() as workspace:
         if handle is not None and needs_episode:
@@ -71,9 +69,11 @@ def run_cast(
 
             workspace.asks = Asks.of(workspace, shell.environment, wait_seconds=None)
         episode = workspace.episode(DOOR, handle=handle)
+        answer = cast_spell(episode, spell, arguments, begins=handle is None)
         if handle is None:
+            if answer.is_error and workspace.ledger.drop_empty(episode.episode_id):
+                return _failed(answer.text, answer.slug, as_json)
             say(f"Episode {episode.handle} (go on with --episode {episode.handle}).")
-        answer = cast_spell(episode, spell, arguments)
         if as_json:
             data: dict[str, Any] = {
                 "episode": episode.handle,
@@ -87,6 +87,11 @@ def run_cast(
         else:
             put(answer.text)
         return 1 if answer.is_error else 0
+
+
+def _failed(text: str, slug: str, as_json: bool) -> int:
+    put_json({"text": text, "error": slug}) if as_json else put(text)
+    return 1
 
 
 def _refused(spell: str, arguments: dict[str, Any]) -> Miscast | None:

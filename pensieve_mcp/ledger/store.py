@@ -111,6 +111,16 @@ class Ledger:
         with self._connections.writing() as db:
             return self._open(db, door, host, thread, title, revision)
 
+    def drop_empty(self, episode_id: int) -> bool:
+        """Take back a conversation in which nothing happened; whether it was one. Raises StorageError."""
+        with self._connections.writing() as db:
+            gone = db.conn.execute(
+                "DELETE FROM episodes WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM messages WHERE episode_id = ?1) "
+                "AND NOT EXISTS (SELECT 1 FROM events WHERE episode_id = ?1)",
+                (episode_id,),
+            )
+            return gone.rowcount > 0
+
     def open_episodes(self, door: str, threads: Sequence[tuple[str, str]]) -> list[EpisodeRecord]:
         """Several at once, by host and thread, in one transaction. Raises StorageError."""
         with self._connections.writing() as db:

@@ -54,9 +54,11 @@ def cast(
     host_call_id: str | None = None,
     plugin: PluginSight | None = None,
     approval: Approval | None = None,
+    begins: bool = False,
 ) -> CastResult:
     """Run one spell in an episode. Never raises on anything a caller sends; storage that fails is a worded
-    error, too. `plugin` is what a host's plugin said with the call, `approval` what a person answered to it."""
+    error, too. `plugin` is what a host's plugin said with the call, `approval` what a person answered to it.
+    With `begins` the episode was begun for this call: one that fails is not recorded, so that the door can drop it."""
     from pensieve_mcp.episode import Calling
 
     spell: Spell | None = None
@@ -77,7 +79,15 @@ def cast(
             hint="This is a fault of ours; the server's log has the details. Another call may still work.",
             slug="internal",
         )
+    if error is not None and begins:
+        return _unrecorded(error)
     return _answer(episode, spell, name, raw, outcome, error, host_call_id)
+
+
+def _unrecorded(error: PensieveError) -> CastResult:
+    text = f"{error.message} {error.hint}".strip()
+    message = {"msg_id": None, "invoking_msg_id": None, "tokens": count_tokens(text)}
+    return CastResult(text, {}, message, is_error=True, slug=error.slug)
 
 
 def find_spell(name: str, *, asking: bool = False) -> Spell:

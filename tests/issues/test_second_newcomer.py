@@ -286,3 +286,29 @@ def test_a_file_for_a_folder_that_is_not_there_is_refused_before_anything_is_don
     assert pensieve("episodes", "list", "--json").data == before, "nothing was asked"
     assert pensieve("ask", "What is the rent?", "--quiet", "--svg", "pic").code in (0, 1)
     assert (tmp_path / "pic").read_text("utf-8").startswith("<svg"), "the file is called as it was named"
+
+
+# -- 10: calls that fail before there is a conversation --------------------------------------------------------------
+
+
+def test_a_first_call_that_fails_begins_no_episode(pensieve, documents):
+    assert pensieve("index", documents).code == 0
+    for call in (
+        ["readChunk", "chunk_id=999999"],
+        ["readChunk", "chunk_id=zzz"],
+        ["searchEngine", "keyword="],
+        ["searchEngine", "keyword=rent", "under=nosuch"],
+        ["deleteContext", "msg_id=m1"],
+        ["readNote", "key=nosuch"],
+        ["restoreContext", "msg_id=m1"],
+    ):
+        said = pensieve("cast", *call)
+        assert said.code == 1 and said.out and "Episode" not in said.err, call
+        assert not said.out.startswith("m"), "it has no handle, since it is in no record"
+        told = pensieve("cast", *call, "--json")
+        assert told.code == 1 and told.data["error"] and "episode" not in told.data, call
+    assert pensieve("episodes", "list", "--json").data == []
+
+    begun = pensieve("cast", "checkBudget", "--json").data["episode"]
+    failed = pensieve("cast", "readChunk", "chunk_id=999999", "--episode", begun)
+    assert failed.code == 1 and failed.out.startswith("m"), "in a conversation it is recorded, as over MCP"
