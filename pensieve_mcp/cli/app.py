@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from pensieve_mcp.cli.numbers import plain_numbers
-from pensieve_mcp.cli.shell import Shell, workspace_options
+from pensieve_mcp.cli.shell import NearGroup, Shell, workspace_options
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "try": ("trial", "try_it"),
@@ -46,7 +46,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 """Command → (file, function), in the order of `--help`: from the first run to the machine room."""
 
 
-class LazyGroup(click.Group):
+class LazyGroup(NearGroup):
     """Imports the file of a command when the command is asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from pensieve_mcp.cli.output import bold, dim, put, put_json, put_table, say
-from pensieve_mcp.cli.shell import NewFile, Shell, command_options, json_option, spare
+from pensieve_mcp.cli.shell import NearGroup, NewFile, Shell, command_options, json_option, spare
 from pensieve_mcp.spellbook.wording import count, one_line
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 DAY_SECONDS = 86_400
 
 
-@click.group()
+@click.group(cls=NearGroup)
 def episodes() -> None:
     """Conversations: list, show, replay, export."""
 

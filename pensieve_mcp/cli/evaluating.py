@@ -9,14 +9,14 @@ from pathlib import Path
 import click
 
 from pensieve_mcp.cli.output import put, put_json, say
-from pensieve_mcp.cli.shell import Shell, command_options, json_option
+from pensieve_mcp.cli.shell import NearGroup, Shell, command_options, json_option
 from pensieve_mcp.errors import WorkspaceError
 
 SUITES = ("needle", "chat", "qa", "interference", "deep")
 SYSTEMS = ("loop", "direct", "question", "memagent", "readagent")
 
 
-@click.group(name="eval", short_help="Ask questions over long text and score the answers.")
+@click.group(cls=NearGroup, name="eval", short_help="Ask questions over long text and score the answers.")
 def evaluation() -> None:
     """Ask made questions over long real text and score the answers: the loop, and what it is compared with."""
 

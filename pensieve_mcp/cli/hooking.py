@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pensieve_mcp.cli.output import put, say
-from pensieve_mcp.cli.shell import Shell, command_options
+from pensieve_mcp.cli.shell import NearGroup, Shell, command_options
 from pensieve_mcp.errors import Miscast, PensieveError, WorkspaceError
 from pensieve_mcp.places import typed
 
@@ -37,7 +37,7 @@ _SESSION = re.compile(r"[A-Za-z0-9-]{8,64}")
 _CALL_ID = re.compile(rb'"(?:id|call_id|tool_use_id)"\s*:\s*"([A-Za-z0-9_.:-]{6,120})"')
 
 
-@click.group(hidden=True)
+@click.group(cls=NearGroup, hidden=True)
 def hook() -> None:
     """What hosts and their plugins ask while they work."""
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from pensieve_mcp.cli.output import put, put_json, say
-from pensieve_mcp.cli.shell import Shell, command_options, json_option
+from pensieve_mcp.cli.shell import NearGroup, Shell, command_options, json_option
 
 
 def home_of(shell: Shell) -> Path:
@@ -17,7 +17,7 @@ def home_of(shell: Shell) -> Path:
     return data_folder(shell.environment)
 
 
-@click.group()
+@click.group(cls=NearGroup)
 def model() -> None:
     """The small model that comes with us: install, status, remove."""
 

@@ -14,7 +14,7 @@ import click
 
 from pensieve_mcp.cli import notes
 from pensieve_mcp.cli.output import bold, dim, put, put_json, put_table, say
-from pensieve_mcp.cli.shell import Shell, command_options, json_option, spare
+from pensieve_mcp.cli.shell import NearGroup, Shell, command_options, json_option, spare
 from pensieve_mcp.cli.translating import for_person
 from pensieve_mcp.errors import Miscast
 from pensieve_mcp.spellbook.wording import count
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 AUTHOR = "cli"
 
 
-@click.group()
+@click.group(cls=NearGroup)
 def note() -> None:
     """What was learned: list, show, write, check, search, export."""
 

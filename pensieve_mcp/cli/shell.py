@@ -246,6 +246,23 @@ def spare(file: Path, overwrite: bool) -> None:
         )
 
 
+class NearGroup(click.Group):
+    """Commands of which a misspelt one is answered with the near ones, also those whose file is not imported yet."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if ctx.resilient_parsing or name.startswith("-") or self.get_command(ctx, name) is not None:
+            return super().resolve_command(ctx, args)
+        import difflib
+
+        near = difflib.get_close_matches(name, self.list_commands(ctx))
+        raise click.UsageError(
+            f"No such command {name!r}." + (f" Did you mean {' or '.join(near)}?" if near else ""), ctx
+        )
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 

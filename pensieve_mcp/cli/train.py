@@ -24,7 +24,7 @@ from pensieve_mcp.cli.learning import (
     time_of,
 )
 from pensieve_mcp.cli.output import put, put_json, say
-from pensieve_mcp.cli.shell import Shell, command_options, json_option
+from pensieve_mcp.cli.shell import NearGroup, Shell, command_options, json_option
 
 if TYPE_CHECKING:
     from pensieve_mcp.statelm.training.evaluate import Report
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pensieve_mcp.statelm.turns import Asked
 
 
-@click.group(short_help="Make the adapter of the bundled model, step by step.")
+@click.group(cls=NearGroup, short_help="Make the adapter of the bundled model, step by step.")
 def train() -> None:
     """Make the adapter of the bundled model: data, sft, selfplay, grpo, eval, export; full is all that made ours."""
 

@@ -10,14 +10,14 @@ import click
 
 from pensieve_mcp.cli.indexing import build, overview, sentence
 from pensieve_mcp.cli.output import put, put_json, put_table, say
-from pensieve_mcp.cli.shell import Shell, chosen_name, command_options, json_option
+from pensieve_mcp.cli.shell import NearGroup, Shell, chosen_name, command_options, json_option
 from pensieve_mcp.errors import StorageError, WorkspaceError
 
 DERIVED = ("corpus.db", "corpus.db-wal", "corpus.db-shm", "index")
 """What a rebuild may throw away; the rest of a state folder is precious."""
 
 
-@click.group()
+@click.group(cls=NearGroup)
 def workspace() -> None:
     """Sets of folders: list, add, remove, rebuild."""
 

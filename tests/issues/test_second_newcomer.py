@@ -312,3 +312,21 @@ def test_a_first_call_that_fails_begins_no_episode(pensieve, documents):
     begun = pensieve("cast", "checkBudget", "--json").data["episode"]
     failed = pensieve("cast", "readChunk", "chunk_id=999999", "--episode", begun)
     assert failed.code == 1 and failed.out.startswith("m"), "in a conversation it is recorded, as over MCP"
+
+
+# -- 11: a command misspelt ------------------------------------------------------------------------------------------
+
+
+def test_a_misspelt_command_gets_the_near_one(pensieve, home):
+    for call, near in (
+        (["serach", "mill"], "search"),
+        (["notes"], "note"),
+        (["note", "shwo", "a"], "show"),
+        (["episodes", "lsit"], "list"),
+        (["model", "instal"], "install"),
+    ):
+        said = pensieve(*call)
+        assert said.code == 2 and "No such command" in said.err
+        assert "Did you mean" in said.err and near in said.err.split("Did you mean")[1], said.err
+    assert "Did you mean" not in pensieve("qqqqq").err
+    assert "No such option" in pensieve("--serach").err
