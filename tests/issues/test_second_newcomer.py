@@ -330,3 +330,37 @@ def test_a_misspelt_command_gets_the_near_one(pensieve, home):
         assert "Did you mean" in said.err and near in said.err.split("Did you mean")[1], said.err
     assert "Did you mean" not in pensieve("qqqqq").err
     assert "No such option" in pensieve("--serach").err
+
+
+# -- 12: a model that is there already -------------------------------------------------------------------------------
+
+
+def test_what_is_given_is_looked_at_though_the_model_is_there(pensieve, home, tmp_path, monkeypatch):
+    import hashlib
+
+    from pensieve_mcp.statelm import bundled
+
+    base, adapter = tmp_path / "base" / bundled.BASE_NAME, tmp_path / "adapter.gguf"
+    base.parent.mkdir()
+    base.write_bytes(b"GGUF base")
+    adapter.write_bytes(b"GGUF adapter")
+    monkeypatch.setattr(bundled, "BASE_SHA256", hashlib.sha256(b"GGUF base").hexdigest())
+    monkeypatch.setattr(bundled, "ADAPTER", adapter)
+    monkeypatch.setattr(bundled, "card", dict)
+    there = bundled.folder_of(home)
+    there.mkdir(parents=True)
+    (there / bundled.BASE_NAME).write_bytes(b"GGUF base")
+    (there / bundled.merged_name()).write_bytes(b"GGUF merged")
+
+    nothing = tmp_path / "nothing"
+    nothing.mkdir()
+    wrong = tmp_path / "wrong.txt"
+    wrong.write_text("no model")
+    said = pensieve("model", "install", "--from", wrong)
+    assert said.code == 1 and "wrong.txt is not the base" in said.err and "Ready" not in said.out
+    said = pensieve("model", "install", "--from", nothing)
+    assert said.code == 1 and f"There is no {bundled.BASE_NAME}" in said.err
+    assert (there / bundled.BASE_NAME).read_bytes() == b"GGUF base"
+    assert pensieve("model", "install", "--from", base.parent).code == 0
+    assert pensieve("model", "install").code == 0
+    assert not list(there.glob("*.part"))
