@@ -205,19 +205,19 @@ def expect_folder(file: Path) -> None:
     hint = "Make the folder, or name another place."
     if not is_there(file.parent):
         raise WorkspaceError(
-            f"There is no folder {file.parent} to write {file.name} into.", hint=hint, slug="no_such_folder"
+            f"There is no folder {file.parent} to write {file.name} into.", hint=hint, slug="not_writable"
         )
     if not file.parent.is_dir():
         raise WorkspaceError(
             f"{file.parent} is a file, so {file.name} cannot be written into it.",
             hint=hint,
-            slug="no_such_folder",
+            slug="not_writable",
         )
     if not os.access(file if is_there(file) else file.parent, os.W_OK):
         raise WorkspaceError(
             f"{file} may not be written.",
             hint="Give yourself permission, or name another place.",
-            slug="not_permitted",
+            slug="not_writable",
         )
 
 
