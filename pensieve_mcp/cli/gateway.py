@@ -135,7 +135,7 @@ def run(
     if found is None:
         raise WorkspaceError(
             f"There is no program {host} on the PATH.",
-            hint=unheard.how_to_get(host),
+            hint=_ours_stands_before(host, arguments) or unheard.how_to_get(host),
             slug="no_such_host",
         )
     environment = dict(shell.environment)
@@ -301,6 +301,19 @@ class _Host:
                 ) from error
         code = self._process.wait()
         return code if code >= 0 else 128 - code
+
+
+def _ours_stands_before(host: str, arguments: tuple[str, ...]) -> str:
+    """The hint where our option was given to the host, which gets everything that follows its name; else empty."""
+    for place, word in enumerate(arguments):
+        option, equals, value = word.partition("=")
+        if option == "--program":
+            path = value if equals else (*arguments, "PATH")[place + 1]
+            return (
+                f"--program {path} follows {host} and so is the host's; ours stands before it: "
+                f"pensieve run --program {path} {host}"
+            )
+    return ""
 
 
 def _other_program(host: str, named: str | None) -> str:

@@ -200,6 +200,10 @@ def test_a_host_that_is_not_there_or_no_program_is_said(bench: Bench) -> None:
     assert named.returncode == 1 and "nothing cannot be started: No such file" in named.stderr
     assert f"--program named {bench.folder / 'nothing'}" in named.stderr
     assert "Name the host's program" not in named.stderr, "that was done"
+    for behind in (["--program", "/nonexistent"], ["exec", "--program=/nonexistent"]):
+        given = bench.pensieve("run", "codex", *behind)
+        assert given.returncode == 1 and "npm install" not in given.stderr
+        assert "pensieve run --program /nonexistent codex" in given.stderr
     document = bench.library / "light.md"
     plain = bench.pensieve("run", "--program", str(document), "codex")
     assert plain.returncode == 1 and "cannot be started: Permission denied" in plain.stderr
