@@ -12,6 +12,7 @@ PACKAGE = Path(__file__).resolve().parents[2] / "pensieve_mcp"
 
 FLOORS: dict[str, int] = {
     "errors": 1,
+    "filelock": 1,
     "heeding": 1,
     "vendors": 1,
     "handles": 2,
