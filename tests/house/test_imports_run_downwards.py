@@ -17,7 +17,6 @@ FLOORS: dict[str, int] = {
     "vendors": 1,
     "handles": 2,
     "tokens": 2,
-    "filelock": 2,
     "places": 2,
     "settings": 2,
     "storage": 2,
