@@ -332,7 +332,7 @@ def saved(pensieve: Pensieve, folder: Path, script: str, kept: Path) -> Path:
 def test_a_png_is_drawn_by_the_extra(pensieve: Pensieve, folder: Path, script: str, tmp_path: Path) -> None:
     pytest.importorskip("resvg_py", reason="the extra [plot] is not installed")
     kept = saved(pensieve, folder, script, tmp_path / "t.jsonl")
-    one, two = tmp_path / "new" / "one.png", tmp_path / "two.png"
+    one, two = tmp_path / "one.png", tmp_path / "two.png"
     said = pensieve("plot", str(kept), "--png", str(one), "--svg", str(two))
 
     assert said.code == 0, said.err
