@@ -146,10 +146,12 @@ def test_ctrl_c_saves_the_step_that_was_made(sft: Any, tmp_path: Path) -> None:
 def test_an_adapter_of_another_shape_is_no_beginning(sft: Any, recipe: Any, tmp_path: Path) -> None:
     """Fault: one of rank 1 was spread over eight, and one of more layers lost some, without a word."""
     base = tiny.base(tmp_path / "base.gguf")
-    for other in (replace(recipe, rank=1), replace(recipe, first_layer=0), replace(recipe, alpha=4.0)):
-        low = sft.train(base, SAMPLES, tmp_path / "low" / str(other.__hash__()), other, until=1)
+    others = {"rank": 1, "first_layer": 0, "alpha": 4.0}
+    for name, value in others.items():
+        other = replace(recipe, **{name: value})
+        low = sft.train(base, SAMPLES, tmp_path / f"low-{name}", other, until=1)
         with pytest.raises(BackendError, check=lambda error: error.slug == "other_adapter"):
-            sft.train(base, SAMPLES, tmp_path / "run" / str(other.__hash__()), recipe, start_from=low)
+            sft.train(base, SAMPLES, tmp_path / f"run-{name}", recipe, start_from=low)
 
 
 @pytest.mark.parametrize(
@@ -169,18 +171,14 @@ def test_a_line_that_is_no_sample_is_named(tmp_path: Path, line: str) -> None:
 
 def test_where_nothing_can_be_learned_from_it_is_said(sft: Any, recipe: Any, tmp_path: Path) -> None:
     base = tiny.base(tmp_path / "base.gguf")
-    for samples in (
+    unlearnable = [
         [],
         [Sample("k", (("only read", False),), "drop")],
         [Sample("k", (("x" * 900, True),), "drop")],
-    ):
+    ]
+    for number, samples in enumerate(unlearnable):
         with refused("no_samples"):
-            sft.train(
-                base,
-                samples,
-                tmp_path / f"run{len(samples)}{samples and len(samples[0].pieces[0][0])}",
-                recipe,
-            )
+            sft.train(base, samples, tmp_path / f"run-{number}", recipe)
 
 
 def test_text_of_one_file_and_of_an_empty_one_is_split(tmp_path: Path) -> None:

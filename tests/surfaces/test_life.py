@@ -21,7 +21,6 @@ from typing import Any
 
 import pytest
 
-from pensieve_mcp.server.relaying import ANSWERING_SECONDS
 from pensieve_mcp.workspace import Workspace
 
 INITIALIZE = {
@@ -35,6 +34,12 @@ INITIALIZE = {
     },
 }
 INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+PATIENT = """
+import sys
+from pensieve_mcp.server import relaying, running
+relaying.ANSWERING_SECONDS = 1e6
+sys.exit(running.run(sys.argv[1:]))
+"""
 Start = Callable[..., "subprocess.Popen[bytes]"]
 
 posix = pytest.mark.skipif(os.name != "posix", reason="processes are watched otherwise there")
@@ -45,11 +50,13 @@ def start(parameters: Any) -> Any:
     started: list[subprocess.Popen[bytes]] = []
 
     def make(
-        *arguments: str, folder: Any = ..., cwd: Path | None = None, **variables: str
+        *arguments: str, folder: Any = ..., cwd: Path | None = None, patient: bool = False, **variables: str
     ) -> subprocess.Popen[bytes]:
+        """`patient`: it waits for answers for ever, so that a wait in vain does not pass for none."""
         how = parameters(*arguments, **({} if folder is ... else {"folder": folder}), **variables)
+        assert how.args[:2] == ["-m", "pensieve_mcp.server"]
         process = subprocess.Popen(
-            [how.command, *how.args],
+            [how.command, *(["-c", PATIENT, *how.args[2:]] if patient else how.args)],
             env=how.env,
             cwd=cwd,
             stdin=subprocess.PIPE,
@@ -225,16 +232,15 @@ def test_requests_of_one_id_are_all_answered_before_the_end(start: Start, ids: t
 
 
 def test_a_cancelled_call_is_not_waited_for_however_its_id_is_spelled(start: Start) -> None:
-    server = start()
+    server = start(patient=True)
     say(server, {**INITIALIZE, "id": 0}, INITIALIZED)
     hear(server)
     build = call("01", "buildIndex", {})  # type: ignore[arg-type]  # an id may be text
     gone = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
-    began = time.monotonic()
     say(server, build, gone)
     server.communicate(timeout=60)
 
-    assert time.monotonic() - began < ANSWERING_SECONDS and server.returncode == 0
+    assert server.returncode == 0
 
 
 def test_a_host_that_leaves_before_its_answers_is_an_ordinary_end(start: Start) -> None:
@@ -250,7 +256,7 @@ def test_a_host_that_leaves_before_its_answers_is_an_ordinary_end(start: Start) 
 
 
 def test_a_question_to_a_person_is_not_waited_for_when_the_input_has_ended(start: Start) -> None:
-    server = start(PENSIEVE_NOTE_DELETES="ask")
+    server = start(patient=True, PENSIEVE_NOTE_DELETES="ask")
     can_ask = json.loads(json.dumps(INITIALIZE))
     can_ask["params"]["capabilities"] = {"elicitation": {}}
     noted = call(2, "note", {"key": "k", "summary": "s", "content": "c"})
@@ -258,7 +264,6 @@ def test_a_question_to_a_person_is_not_waited_for_when_the_input_has_ended(start
     say(server, can_ask, INITIALIZED, noted)
     hear(server)
     hear(server)
-    said_at = time.monotonic()
     out, _ = server.communicate(json.dumps(delete).encode() + b"\n", timeout=60)
     messages = list(map(json.loads, out.splitlines()))
 
@@ -266,7 +271,6 @@ def test_a_question_to_a_person_is_not_waited_for_when_the_input_has_ended(start
         "elicitation/create"
     ]
     assert "person" in text_of(next(message for message in messages if message.get("id") == 3))
-    assert time.monotonic() - said_at < ANSWERING_SECONDS, "it was given up, not timed out"
     assert server.returncode == 0
 
 

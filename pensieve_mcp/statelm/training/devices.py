@@ -23,12 +23,7 @@ def device_of(name: str) -> torch.device:
     try:
         device = torch.device(name)
         torch.ones(1, device=device).item()
-    except (
-        RuntimeError,
-        AssertionError,
-        ImportError,
-        AttributeError,
-    ) as error:  # whichever a build of torch raises
+    except (RuntimeError, AssertionError, ImportError, AttributeError) as error:  # as the build of torch goes
         reason = str(error).strip().partition("\n")[0]
         raise BackendError(
             f"torch {torch.__version__} cannot compute on {name!r}: {reason}",
