@@ -28,6 +28,7 @@ from pensieve_mcp.index.types import PassageRecord
 WRITER_HEAP_BYTES = 96 * 2**20  # per writing thread; below some 15 MB tantivy refuses
 LONGEST_WORD_BYTES = 64
 K1, B = 1.2, 0.75  # of tantivy's BM25
+LIKE_THE_MEAN = 1.2  # times as long, or less
 LONG_ON_AVERAGE = 1.5  # times the mean: hits are shorter than it, where all passages have the field
 
 
@@ -325,15 +326,17 @@ class LexicalIndex:
         one field the order is the same either way. Raises StorageError.
         """
         found = dict(scores)
-        if not scores:
+        known = self._known_shares()
+        asked_of = [  # but of fields that every passage has, or nearly; "about" always
+            term for term in asked.terms if term[0] != "about" and known.get(term[0], 0.0) * LONG_ON_AVERAGE < 1
+        ]  # fmt: skip
+        if not scores or not asked_of:
             return found
         with worded(self.folder):
             each = [(_occur().Should, self._form("passage", passage)) for passage in scores]
             these = [_query().boolean_query(each)]
             read: dict[str, list[tuple[int, float, float]]] = {}
-            for name, form, weight in asked.terms:
-                if name == "about":  # every passage has it
-                    continue
+            for name, form, weight in asked_of:
                 query = _query().term_query(self._handle.schema, name, form, "freq")
                 most = question.most((name, form, 1.0), _Words(self._analyzers, self._searcher))
                 passages, _, given, _ = self._run(self._within(these, query), len(scores))
@@ -342,7 +345,12 @@ class LexicalIndex:
                     for passage, score in zip(passages, given, strict=True)
                 )
             for name, seen in read.items():
-                if not seen or median(_length(share) for _, _, share in seen) <= LONG_ON_AVERAGE:
+                typical = median(_length(share) for _, _, share in seen) if seen else LONG_ON_AVERAGE
+                if (
+                    typical <= LIKE_THE_MEAN
+                ):  # most passages have it, and until the next commit nobody asks again
+                    known.setdefault(name, 1.0)
+                if typical <= LONG_ON_AVERAGE:
                     continue
                 held = self._share_with(name)
                 for passage, most, share in seen:
@@ -350,12 +358,15 @@ class LexicalIndex:
                     found[passage] += most * max(0.0, fairer - share)
         return found
 
+    def _known_shares(self) -> dict[str, float]:
+        """Fields and the share of passages that have them, as far as it was asked for since the last commit."""
+        if self._shares[0] is not self._searcher:
+            self._shares = (self._searcher, {})
+        return self._shares[1]
+
     def _share_with(self, name: str) -> float:
         """The share of passages that have this field. A microsecond for each of them, once a commit."""
-        searcher = self._searcher
-        if self._shares[0] is not searcher:
-            self._shares = (searcher, {})
-        shares = self._shares[1]
+        searcher, shares = self._searcher, self._known_shares()
         if name not in shares:
             every = _query().regex_query(self._handle.schema, name, ".*")
             count = int(searcher.search(every, 1, count=True).count)
